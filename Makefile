@@ -1,0 +1,65 @@
+# Two commands do everything on a machine with Python 3.11, make and pip: `make demo` and `make test`.
+# All files made here stay inside the checkout; an extra is installed again only when pyproject.toml has changed.
+
+# The first interpreter that runs and is new enough; `make PYTHON=/path/to/python test` chooses another.
+PYTHON ?= $(shell for name in python3.11 python3; do \
+	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
+PYTEST_ARGS ?=
+BENCH_ARGS ?=
+
+VENV := .venv
+RUN := $(VENV)/bin/python
+installed = $(VENV)/.installed-$(1)
+
+export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test test-all lint format bench clean
+.NOTPARALLEL:
+
+help:
+	@echo "make demo      train, evaluate, save and reload a model on a real table"
+	@echo "make test      the quick tests; PYTEST_ARGS='-k binning' narrows them"
+	@echo "make test-all  every test, the slow ones and the comparisons with other libraries included"
+	@echo "make lint      ruff, mypy and the import contracts"
+	@echo "make format    let ruff rewrite what it can"
+	@echo "make bench     measure against the other libraries; BENCH_ARGS are passed on"
+	@echo "make clean     remove .venv and all caches"
+
+demo: $(call installed,demo)
+	$(RUN) examples/demo.py
+
+test: $(call installed,dev)
+	$(RUN) -m pytest $(PYTEST_ARGS)
+
+test-all: $(call installed,dev) $(call installed,bench)
+	$(RUN) -m pytest -m "" $(PYTEST_ARGS)
+
+lint: $(call installed,dev)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m mypy
+	$(VENV)/bin/lint-imports
+
+format: $(call installed,dev)
+	$(RUN) -m ruff check --fix .
+	$(RUN) -m ruff format .
+
+bench: $(call installed,bench)
+	$(RUN) -m benchmarks $(BENCH_ARGS)
+
+clean:
+	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(call installed,%): pyproject.toml | $(RUN)
+	@echo "Installing dmlgbm[$*] into $(VENV); the first time this takes a few minutes."
+	$(RUN) -m pip install --quiet --editable ".[$*]"
+	@touch $@
+
+# Some distributions ship Python without ensurepip; there the interpreter's own pip fills the environment.
+$(RUN):
+	@test -n "$(PYTHON)" || { echo "Python 3.11 or newer was not found: install it or set PYTHON=/path/to/python" >&2; exit 1; }
+	$(PYTHON) -m venv --clear $(VENV) || \
+		{ $(PYTHON) -m venv --clear --without-pip $(VENV) && $(PYTHON) -m pip --python $(RUN) install --quiet pip; }

@@ -1,0 +1,121 @@
+"""From many measurements to one comparison for each data set: minima over repetitions, ratios to the best peer.
+
+Repetitions are compared within a run only; a data set measured in several runs counts with its newest.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from benchmarks.peers import OURS, PEERS
+from benchmarks.records import Figures, Measurement, Record
+from benchmarks.tasks import METRICS, Metric, Task
+
+# Growth below a megabyte is the allocator's, not the system's: no ratio is made of it.
+LEAST_GROWTH_BYTES = 2.0**20
+
+Quantity = Callable[["SystemFigures"], float]
+
+
+@dataclass(frozen=True)
+class SystemFigures:
+    """One system on one data set: the best of its repetitions, and the mean of its metric."""
+
+    repetitions: int
+    fit_seconds: float
+    predict_seconds: float
+    predict_row_seconds: float
+    peak_bytes: float
+    growth_bytes: float
+    metric: float
+
+
+@dataclass
+class Comparison:
+    """All systems on one data set."""
+
+    dataset: str
+    settings: Record
+    task: Task | None = None
+    train_rows: int = 0
+    n_features: int = 0
+    figures: dict[str, SystemFigures] = field(default_factory=dict)
+    refusals: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def metric(self) -> Metric | None:
+        """None where no system got through."""
+        return None if self.task is None else METRICS[self.task]
+
+    def best_peer(self, quantity: Quantity) -> str | None:
+        peers = [peer for peer in PEERS if peer in self.figures]
+        return min(peers, key=lambda peer: quantity(self.figures[peer]), default=None)
+
+    def ratio(self, quantity: Quantity) -> float | None:
+        """Ours over the best peer: below 1 is a win. None if one of the two is missing."""
+        best = self.best_peer(quantity)
+        if best is None or OURS not in self.figures:
+            return None
+        return quantity(self.figures[OURS]) / quantity(self.figures[best])
+
+
+def fit_seconds(figures: SystemFigures) -> float:
+    return figures.fit_seconds
+
+
+def predict_seconds(figures: SystemFigures) -> float:
+    return figures.predict_seconds
+
+
+def peak_bytes(figures: SystemFigures) -> float:
+    return figures.peak_bytes
+
+
+def growth_bytes(figures: SystemFigures) -> float:
+    return max(figures.growth_bytes, LEAST_GROWTH_BYTES)
+
+
+def compare(records: Iterable[Record], kind: str) -> dict[str, Comparison]:
+    """One comparison for each data set measured as `kind`, in the order of first appearance."""
+    newest: dict[str, str] = {}
+    chosen = [record for record in records if record["kind"] == kind]
+    for record in chosen:
+        newest[record["dataset"]] = max(newest.get(record["dataset"], ""), record["run"])
+    by_dataset: dict[str, list[Record]] = {dataset: [] for dataset in newest}
+    for record in chosen:
+        if record["run"] == newest[record["dataset"]]:
+            by_dataset[record["dataset"]].append(record)
+    return {dataset: _compare_one(dataset, members) for dataset, members in by_dataset.items()}
+
+
+def _compare_one(dataset: str, records: Sequence[Record]) -> Comparison:
+    comparison = Comparison(dataset, settings=records[0]["settings"])
+    successes: dict[str, list[Figures]] = {}
+    for measurement in map(Measurement.from_record, records):
+        if measurement.figures is None:
+            comparison.refusals[measurement.system] = f"{measurement.status}: {measurement.reason}"
+            continue
+        successes.setdefault(measurement.system, []).append(measurement.figures)
+        comparison.task = measurement.task
+        comparison.train_rows, comparison.n_features = measurement.train_rows, measurement.n_features
+    comparison.figures = {system: _best_of(figures) for system, figures in successes.items()}
+    return comparison
+
+
+def _best_of(repetitions: Sequence[Figures]) -> SystemFigures:
+    return SystemFigures(
+        repetitions=len(repetitions),
+        fit_seconds=min(figures.fit_seconds for figures in repetitions),
+        predict_seconds=min(figures.predict_seconds for figures in repetitions),
+        predict_row_seconds=min(figures.predict_row_seconds for figures in repetitions),
+        peak_bytes=min(figures.peak_bytes for figures in repetitions),
+        growth_bytes=min(figures.growth_bytes for figures in repetitions),
+        metric=statistics.fmean(figures.metric for figures in repetitions),
+    )
+
+
+def geometric_mean(ratios: Sequence[float]) -> float:
+    return math.exp(statistics.fmean(math.log(ratio) for ratio in ratios))

@@ -1,0 +1,80 @@
+"""The one place that says how kernels are compiled and cached.
+
+Kernels release the GIL, so that plain Python threads run them side by side, and divide like numpy. Compiled
+code is kept on disk. numba notices a change only in the file that defines a kernel, not in the files it
+calls; here the cache key is a digest of the whole folder, so that a kernel may call one in another file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numba
+from numba.core import types
+from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.extending import intrinsic
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_SETTINGS = {"nopython": True, "nogil": True, "error_model": "numpy"}
+
+
+def _folder_digest() -> str:
+    digest = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
+
+
+_FOLDER_DIGEST = _folder_digest()
+
+
+class _FolderCache(FunctionCache):
+    """numba's disk cache, valid for as long as no file of this folder changes.
+
+    The digest is part of the file name: an index that another version wrote may refer to records that are
+    gone, and reading it would fail instead of missing.
+    """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        self._cache_file = IndexDataCacheFile(
+            cache_path=self._cache_path,
+            filename_base=f"{self._impl.filename_base}-{_FOLDER_DIGEST[:12]}",
+            source_stamp=_FOLDER_DIGEST,
+        )
+
+
+def kernel(function: Function) -> Function:
+    """Compile a function of arrays on first use and keep the machine code on disk."""
+    dispatcher = numba.jit(**_SETTINGS)(function)
+    dispatcher._cache = _FolderCache(function)
+    return dispatcher
+
+
+def inlined(function: Function) -> Function:
+    """Compile a small function that only other kernels call, into each of them."""
+    return numba.jit(forceinline=True, **_SETTINGS)(function)
+
+
+@intrinsic
+def float_from_bits(typing_context: Any, bits: Any) -> Any:
+    """The float64 whose IEEE representation is the given int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic
+def bits_from_float(typing_context: Any, value: Any) -> Any:
+    """The IEEE representation of a float64, as int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), generate

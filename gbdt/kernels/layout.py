@@ -1,0 +1,113 @@
+"""The records that kernels share: how bins are stored, how a feature is found in them, how sums are packed.
+
+One idea is needed to read the kernels: a *column* is something stored (one byte or two a row, or a tile of
+sparse entries), a *feature* is what the user passed in. A feature may share its column with others that are
+never away from their usual value at the same time; its usual (*implicit*) bin is then not stored at all and
+is recovered as the node's total less the feature's stored bins.
+
+Records are structured arrays rather than tuples of arrays: numba compiles them several times faster.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+NARROW, WIDE, SPARSE = 0, 1, 2
+
+RecordArray = npt.NDArray[Any]
+"""A structured array of one of the dtypes below."""
+
+
+class BinStorage(NamedTuple):
+    """The binned rows, and where in a histogram each column (or sparse tile) begins."""
+
+    narrow: npt.NDArray[np.uint8]  # [row, column]
+    wide: npt.NDArray[np.uint16]  # [row, column]
+    sparse_starts: npt.NDArray[np.int64]  # [tile, row + 1], into sparse_entries
+    sparse_entries: npt.NDArray[np.uint16]  # stored values of a row within a tile, ascending
+    positions: npt.NDArray[np.uint32]  # narrow columns first, then wide ones, then sparse tiles
+
+
+FEATURE = np.dtype(
+    [
+        ("position", np.int64),  # histogram position of the feature's first stored bin
+        ("storage", np.int32),  # NARROW, WIDE or SPARSE
+        ("column", np.int32),  # column (or tile) within that storage
+        ("first_value", np.int32),  # stored value of the feature's first stored bin
+        ("bins", np.int32),  # number of bins, the missing bin included
+        ("implicit_bin", np.int32),  # bin that is not stored, or -1
+        ("missing_bin", np.int32),  # bin of missing values (the last), or -1
+        ("categorical", np.int32),
+    ],
+    align=True,
+)
+"""Where a feature lives."""
+
+PACKING = np.dtype(
+    [
+        ("gradient_shift", np.int64),
+        ("hessian_shift", np.int64),
+        ("hessian_mask", np.int64),
+        ("count_mask", np.int64),
+        ("hessian_factor", np.int64),  # 1 << hessian_shift, or 0 when the count serves as hessian
+        ("block_rows", np.int64),  # rows whose words may be summed without the fields touching
+        ("packed_rows", np.int64),  # nodes of at most this many rows keep packed histograms
+        ("two_words", np.int64),  # 1: gradient in the first word, hessian and count in the second
+    ]
+)
+"""How gradient, hessian and row count share an int64: gradient << shift + hessian << shift + 1."""
+
+SPLIT_RULES = np.dtype(
+    [
+        ("min_rows", np.int64),
+        ("min_hessian", np.int64),
+        ("l1", np.float64),
+        ("l2", np.float64),
+        ("min_gain", np.float64),
+        ("max_depth", np.int64),
+        ("category_smoothing", np.float64),
+        ("category_l2", np.float64),
+        ("category_min_rows", np.int64),
+        ("max_category_threshold", np.int64),
+        ("max_one_against_rest", np.int64),
+        ("min_rows_per_group", np.int64),
+        ("features_per_node", np.int64),
+        ("node_key", np.uint64),
+    ]
+)
+"""What a split must fulfil, in the integer units of the current tree."""
+
+NODE = np.dtype(
+    [
+        ("start", np.int64),  # the node's rows are rows[start : start + count]
+        ("count", np.int64),
+        ("depth", np.int64),
+        ("gradient", np.int64),
+        ("hessian", np.int64),
+        ("slot", np.int64),  # histogram of the node in the pool, or -1
+        ("path", np.uint64),  # hash of the way from the root: the node's name in random choices
+        ("left", np.int64),  # left child, or -1; the right child is the next node
+        ("gain", np.float64),  # of the best split, or -1 when there is none
+        ("feature", np.int64),
+        ("bin", np.int64),  # last bin that goes left, or -1 for a set of categories
+        ("missing_left", np.int64),
+        ("left_gradient", np.int64),
+        ("left_hessian", np.int64),
+        ("left_count", np.int64),
+        ("n_categories", np.int64),  # length of the node's row in the table of categories that go left
+    ]
+)
+"""A node of the tree being grown, with its best split."""
+
+
+class Buffers(NamedTuple):
+    """Scratch space of one thread."""
+
+    sums: npt.NDArray[np.int64]  # [4, bin]: words, gradients, hessians, counts of the feature being searched
+    gains: npt.NDArray[np.float64]  # [bin]
+    order: npt.NDArray[np.int64]  # [bin or feature]
+    goes_left: npt.NDArray[np.uint8]  # [stored value]
+    block: npt.NDArray[np.int64]  # packed histogram of one block of rows

@@ -1,0 +1,137 @@
+"""NDCG and average precision of each query.
+
+The one idea: both look only at the first few places of a query, so its best rows are selected with a small heap
+instead of sorting all of them. Rows with equal scores rank in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import inlined, kernel
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# Fixed-point sums of the weights of a query stay below 2^62.
+_WEIGHT_SUM_BITS = 62
+
+
+@inlined
+def _ranks_after(score: FloatArray, row: int, other: int) -> bool:
+    return score[row] < score[other] or (score[row] == score[other] and row > other)
+
+
+@inlined
+def _sift_down(score: FloatArray, heap: IntArray, parent: int, size: int) -> None:
+    """Restore the heap, worst row on top, after its entry at `parent` was replaced."""
+    row = heap[parent]
+    while True:
+        child = 2 * parent + 1
+        if child + 1 < size and _ranks_after(score, heap[child + 1], heap[child]):
+            child += 1
+        if child >= size or not _ranks_after(score, heap[child], row):
+            break
+        heap[parent] = heap[child]
+        parent = child
+    heap[parent] = row
+
+
+@kernel
+def _select_best_rows(score: FloatArray, start: int, stop: int, best: IntArray) -> int:
+    """Write the best rows of start..stop into `best`, best first; returns how many there are."""
+    size = min(best.size, stop - start)
+    root = np.int64(0)
+    for place in range(size):
+        best[place] = start + place
+    for parent in range(size // 2 - 1, -1, -1):
+        _sift_down(score, best, parent, size)
+    for row in range(start + size, stop):
+        if score[row] > score[best[root]]:
+            best[root] = row
+            _sift_down(score, best, root, size)
+    for last in range(size - 1, 0, -1):
+        worst = best[root]
+        best[root] = best[last]
+        best[last] = worst
+        _sift_down(score, best, root, last)
+    return size
+
+
+@kernel
+def ndcg_of_queries(
+    label: IntArray,
+    score: FloatArray,
+    group_starts: IntArray,
+    gain_of_label: FloatArray,
+    discount: FloatArray,
+    ndcg: FloatArray,
+) -> None:
+    """Write each query's NDCG over the first `discount.size` places; a query without any gain counts as 1."""
+    best = np.empty(discount.size, np.int64)
+    n_rows_of_label = np.empty(gain_of_label.size, np.int64)
+    for query in range(ndcg.size):
+        start = group_starts[query]
+        stop = group_starts[query + 1]
+        size = _select_best_rows(score, start, stop, best)
+        reached = 0.0
+        for place in range(size):
+            reached += gain_of_label[label[best[place]]] * discount[place]
+        for value in range(n_rows_of_label.size):
+            n_rows_of_label[value] = 0
+        for row in range(start, stop):
+            n_rows_of_label[label[row]] += 1
+        ideal = 0.0
+        highest = gain_of_label.size - 1
+        for place in range(size):
+            while n_rows_of_label[highest] == 0:
+                highest -= 1
+            n_rows_of_label[highest] -= 1
+            ideal += gain_of_label[highest] * discount[place]
+        ndcg[query] = reached / ideal if ideal > 0.0 else 1.0
+
+
+@kernel
+def average_precision_of_queries(
+    label: IntArray, score: FloatArray, group_starts: IntArray, n_places: int, precision: FloatArray
+) -> None:
+    """Write each query's average precision over the first places; a query without a relevant row counts as 1."""
+    best = np.empty(n_places, np.int64)
+    for query in range(precision.size):
+        start = group_starts[query]
+        stop = group_starts[query + 1]
+        size = _select_best_rows(score, start, stop, best)
+        n_relevant = 0
+        for row in range(start, stop):
+            n_relevant += label[row] > 0
+        n_hits = 0
+        total = 0.0
+        for place in range(size):
+            if label[best[place]] > 0:
+                n_hits += 1
+                total += n_hits / (place + 1)
+        precision[query] = total / min(n_relevant, size) if n_relevant > 0 else 1.0
+
+
+@kernel
+def mean_weight_of_queries(weight: FloatArray, group_starts: IntArray, mean_weight: FloatArray) -> None:
+    """Write each query's mean row weight, summed in fixed point so that the order of its rows does not matter."""
+    for query in range(mean_weight.size):
+        start = group_starts[query]
+        stop = group_starts[query + 1]
+        largest = 0.0
+        for row in range(start, stop):
+            largest = max(largest, weight[row])
+        if largest == 0.0:
+            mean_weight[query] = 0.0
+            continue
+        _, exponent = math.frexp(largest)
+        _, size_bits = math.frexp(float(stop - start))
+        shift = _WEIGHT_SUM_BITS - size_bits - exponent
+        total = 0
+        for row in range(start, stop):
+            total += np.int64(np.rint(math.ldexp(weight[row], shift)))
+        mean_weight[query] = math.ldexp(total / (stop - start), -shift)

@@ -1,0 +1,275 @@
+"""The best split of one node, over all features it may use.
+
+Sums to the left of every bin come first (a running integer sum, the only loop with a dependency), then gains
+of all admissible bins in one loop that compilers vectorise, then the largest. Counts and hessians only grow
+from left to right, so the admissible bins are one range, found before any gain is computed. Ties go to the
+lower feature, then to missing values on the right, then to the lower bin: one total order on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import inlined, kernel
+from gbdt.kernels.elementwise_math import hash_counter
+from gbdt.kernels.layout import Buffers, RecordArray
+from gbdt.kernels.sorting import order_by_key
+
+_NO_SPLIT = -1.0
+
+
+@inlined
+def score(gradient: float, hessian: float, l1: float, l2: float) -> float:
+    """Twice the loss that a leaf with these sums removes: T(G)^2 / (H + l2), T shrinking by l1."""
+    shrunk = max(abs(gradient) - l1, 0.0)
+    return shrunk * shrunk / (hessian + l2)
+
+
+@kernel
+def load_plane(
+    layout: RecordArray, feature: int, plane: npt.NDArray[np.int64], total: int, running: bool, sums: npt.NDArray[np.int64]
+) -> None:
+    """One feature's sums by bin out of a plane; the bin that is not stored is `total` less the others."""
+    n_bins, implicit, first = layout[feature].bins, layout[feature].implicit_bin, layout[feature].position
+    so_far = np.int64(0)
+    if implicit < 0:
+        stored = plane[first : first + n_bins]
+        for b in range(stored.size):
+            so_far = stored[b] + (so_far if running else 0)
+            sums[b] = so_far
+        return
+    stored = plane[first : first + n_bins - 1]
+    rest = total
+    for k in range(stored.size):
+        rest -= stored[k]
+    for b in range(n_bins):
+        value = rest if b == implicit else stored[b - (1 if b > implicit else 0)]
+        so_far = value + (so_far if running else 0)
+        sums[b] = so_far
+
+
+@kernel
+def load_bins(
+    layout: RecordArray,
+    packing: RecordArray,
+    planes: npt.NDArray[np.int64],
+    packed: bool,
+    node_sums: tuple[int, int, int],
+    feature: int,
+    running: bool,
+    sums: npt.NDArray[np.int64],
+) -> None:
+    """Write a feature's gradients, hessians and counts by bin (or running over bins) into sums[1], [2] and [3]."""
+    if not packed:
+        for plane in range(3):
+            load_plane(layout, feature, planes[plane], node_sums[plane], running, sums[plane + 1])
+        return
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
+    words, gradients, hessians, counts = sums[0], sums[1], sums[2], sums[3]
+    total = (node_sums[0] << gradient_shift) + node_sums[1] * packing[0].hessian_factor + node_sums[2]
+    load_plane(layout, feature, planes[0], total, running, words)
+    for b in range(layout[feature].bins):
+        gradients[b] = words[b] >> gradient_shift
+        hessians[b] = (words[b] >> hessian_shift) & hessian_mask
+        counts[b] = words[b] & count_mask
+
+
+@kernel
+def best_threshold(
+    rules: RecordArray,
+    node_sums: tuple[int, int, int],
+    aside: tuple[int, int, int],
+    n_thresholds: int,
+    sums: npt.NDArray[np.int64],
+    gains: npt.NDArray[np.float64],
+) -> tuple[int, float]:
+    """The best last-left bin among the running sums, with `aside` added to the left side; -1 for none."""
+    gradient, hessian, count = sums[1], sums[2], sums[3]
+    least_rows, least_hessian = rules[0].min_rows - aside[2], rules[0].min_hessian - aside[1]
+    lowest = 0
+    while lowest < n_thresholds and (count[lowest] < least_rows or hessian[lowest] < least_hessian):
+        lowest += 1
+    most_rows = node_sums[2] - aside[2] - rules[0].min_rows
+    most_hessian = node_sums[1] - aside[1] - rules[0].min_hessian
+    beyond = n_thresholds
+    while beyond > lowest and (count[beyond - 1] > most_rows or hessian[beyond - 1] > most_hessian):
+        beyond -= 1
+    # Views of the range let the compiler see that no index is negative, which it needs to vectorise.
+    left_gradients, left_hessians, range_gains = gradient[lowest:beyond], hessian[lowest:beyond], gains[lowest:beyond]
+    left_over, right_over = aside[0], node_sums[0] - aside[0]
+    left_hessian_over, right_hessian_over = aside[1], node_sums[1] - aside[1]
+    l1, l2 = rules[0].l1, rules[0].l2
+    if l1 == 0.0:
+        for b in range(range_gains.size):
+            left, right = float(left_gradients[b] + left_over), float(right_over - left_gradients[b])
+            left_hessian = float(left_hessians[b] + left_hessian_over) + l2
+            right_hessian = float(right_hessian_over - left_hessians[b]) + l2
+            # One division for both sides: it is the slowest operation of this loop.
+            range_gains[b] = (left * left * right_hessian + right * right * left_hessian) / (left_hessian * right_hessian)
+    else:
+        for b in range(range_gains.size):
+            left, right = float(left_gradients[b] + left_over), float(right_over - left_gradients[b])
+            left_hessian, right_hessian = float(left_hessians[b] + left_hessian_over), float(right_hessian_over - left_hessians[b])
+            range_gains[b] = score(left, left_hessian, l1, l2) + score(right, right_hessian, l1, l2)
+    best, best_gain = -1, _NO_SPLIT
+    for b in range(range_gains.size):
+        if range_gains[b] > best_gain:
+            best, best_gain = lowest + b, range_gains[b]
+    return best, best_gain
+
+
+@kernel
+def search_numeric(
+    layout: RecordArray,
+    rules: RecordArray,
+    node_sums: tuple[int, int, int],
+    feature: int,
+    sums: npt.NDArray[np.int64],
+    gains: npt.NDArray[np.float64],
+    nodes: RecordArray,
+    node: int,
+) -> None:
+    """Replace the node's best split if a threshold over these running sums gains more."""
+    nothing = (np.int64(0), np.int64(0), np.int64(0))
+    missing = nothing
+    last_value = np.int64(layout[feature].bins) - 1
+    if layout[feature].missing_bin >= 0:
+        last_value -= 1
+        missing = (
+            node_sums[0] - sums[1, last_value],
+            node_sums[1] - sums[2, last_value],
+            node_sums[2] - sums[3, last_value],
+        )
+    some_missing = missing[2] > 0
+    for missing_left in range(2 if some_missing else 1):
+        # With missing values on the right, "every value left, missing right" is a split of its own.
+        n_thresholds = last_value + (1 if some_missing and missing_left == 0 else 0)
+        aside = missing if missing_left == 1 else nothing
+        best, gain = best_threshold(rules, node_sums, aside, n_thresholds, sums, gains)
+        if best >= 0 and gain > nodes[node].gain:
+            nodes[node].gain = gain
+            nodes[node].feature = feature
+            nodes[node].bin = best
+            nodes[node].left_gradient = sums[1, best] + aside[0]
+            nodes[node].left_hessian = sums[2, best] + aside[1]
+            nodes[node].left_count = sums[3, best] + aside[2]
+            # Missing values that training never met here follow the larger side.
+            more_left = 2 * nodes[node].left_count >= node_sums[2]
+            nodes[node].missing_left = missing_left if some_missing else (1 if more_left else 0)
+
+
+@kernel
+def search_categories(
+    layout: RecordArray,
+    rules: RecordArray,
+    node_sums: tuple[int, int, int],
+    feature: int,
+    buffers: Buffers,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    node: int,
+) -> None:
+    """Replace the node's best split if a set of categories against the rest gains more.
+
+    Few categories: each one alone. Many: in the order of their mean gradient the best set is a prefix, from
+    one end or the other. Rare categories stay right, and prefixes are short, because the order of small sums
+    is mostly noise.
+    """
+    gradients, hessians, counts = buffers.sums[1], buffers.sums[2], buffers.sums[3]
+    ratio, order = buffers.gains, buffers.order
+    n_bins = layout[feature].bins
+    one_against_rest = n_bins <= rules[0].max_one_against_rest
+    least_rows = 1 if one_against_rest else rules[0].category_min_rows
+    n_used = 0
+    for b in range(n_bins):
+        if counts[b] >= least_rows:
+            ratio[b] = float(gradients[b]) / (float(hessians[b]) + rules[0].category_smoothing)
+            order[n_used] = b
+            n_used += 1
+    if not one_against_rest:
+        order_by_key(ratio, order, n_used)
+    longest = n_used if one_against_rest else min(rules[0].max_category_threshold, (n_used + 1) // 2)
+    min_group = 0 if one_against_rest else rules[0].min_rows_per_group
+    l1 = rules[0].l1
+    l2 = rules[0].l2 + (0.0 if one_against_rest else rules[0].category_l2)
+    for direction in range(1 if one_against_rest else 2):
+        gradient, hessian, count, group = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+        for k in range(longest):
+            if one_against_rest:
+                gradient, hessian, count, group = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
+            b = order[k] if direction == 0 else order[n_used - 1 - k]
+            gradient += gradients[b]
+            hessian += hessians[b]
+            count += counts[b]
+            group += counts[b]
+            right_count, right_hessian = node_sums[2] - count, node_sums[1] - hessian
+            if count < rules[0].min_rows or hessian < rules[0].min_hessian or group < min_group:
+                continue
+            if right_count < max(rules[0].min_rows, min_group) or right_hessian < rules[0].min_hessian:
+                continue
+            group = np.int64(0)
+            gain = score(float(gradient), float(hessian), l1, l2)
+            gain += score(float(node_sums[0] - gradient), float(right_hessian), l1, l2)
+            if gain > nodes[node].gain:
+                nodes[node].gain = gain
+                nodes[node].feature = feature
+                nodes[node].bin = -1
+                nodes[node].left_gradient, nodes[node].left_hessian, nodes[node].left_count = gradient, hessian, count
+                nodes[node].missing_left = 0
+                first = k if one_against_rest else 0
+                nodes[node].n_categories = k + 1 - first
+                for j in range(first, k + 1):
+                    categories[node, j - first] = order[j] if direction == 0 else order[n_used - 1 - j]
+
+
+@kernel
+def choose_features(rules: RecordArray, features: npt.NDArray[np.int64], path: np.uint64) -> npt.NDArray[np.int64]:
+    """The features a node may use: those with the smallest hashes of (tree, node, feature), in feature order."""
+    n_chosen = rules[0].features_per_node
+    if n_chosen >= features.size:
+        return features
+    hashes = np.empty(features.size, np.float64)
+    order = np.empty(features.size, np.int64)
+    for k in range(features.size):
+        hashes[k] = float(hash_counter(rules[0].node_key ^ path, np.uint64(features[k])) >> np.uint64(11))
+        order[k] = k
+    order_by_key(hashes, order, features.size)
+    for k in range(n_chosen):
+        hashes[order[k]] = -1.0
+    chosen = np.empty(n_chosen, np.int64)
+    found = 0
+    for k in range(features.size):
+        if hashes[k] < 0.0:
+            chosen[found] = features[k]
+            found += 1
+    return chosen
+
+
+@kernel
+def search_node(
+    layout: RecordArray,
+    packing: RecordArray,
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    planes: npt.NDArray[np.int64],
+    packed: bool,
+    buffers: Buffers,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    node: int,
+) -> None:
+    """Find the node's best split; its gain is -1 when no split is allowed or gains enough."""
+    node_sums = (nodes[node].gradient, nodes[node].hessian, nodes[node].count)
+    unsplit = score(float(node_sums[0]), float(node_sums[1]), rules[0].l1, rules[0].l2)
+    nodes[node].gain = unsplit + rules[0].min_gain
+    nodes[node].feature = -1
+    for feature in choose_features(rules, features, nodes[node].path):
+        categorical = layout[feature].categorical == 1
+        load_bins(layout, packing, planes, packed, node_sums, feature, not categorical, buffers.sums)
+        if categorical:
+            search_categories(layout, rules, node_sums, feature, buffers, nodes, categories, node)
+        else:
+            search_numeric(layout, rules, node_sums, feature, buffers.sums, buffers.gains, nodes, node)
+    nodes[node].gain = nodes[node].gain - unsplit if nodes[node].feature >= 0 else _NO_SPLIT

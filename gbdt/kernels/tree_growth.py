@@ -1,0 +1,158 @@
+"""Growing a tree: split a leaf into two, over and over, the most useful leaf first.
+
+`expand_leaf` does all the work of one split: partition, histogram of the smaller child, subtraction for the
+larger one, search in both. `grow_tree` repeats it without returning to Python. What a leaf's best split is
+does not depend on the order in which leaves are split.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import inlined, kernel
+from gbdt.kernels.elementwise_math import hash_counter
+from gbdt.kernels.histogram import build_histogram, subtract_child
+from gbdt.kernels.layout import BinStorage, Buffers, RecordArray
+from gbdt.kernels.partition import fill_goes_left, partition_rows
+from gbdt.kernels.split_search import search_node
+
+
+@inlined
+def may_split(rules: RecordArray, nodes: RecordArray, node: int) -> bool:
+    """Whether a node is large and shallow enough to be worth a histogram."""
+    deep = rules[0].max_depth > 0 and nodes[node].depth >= rules[0].max_depth
+    return nodes[node].count >= max(2 * rules[0].min_rows, 2) and not deep
+
+
+@inlined
+def create_children(nodes: RecordArray, node: int, left: int) -> None:
+    """Enter both children of a node's best split; their rows are in place, their histograms are not."""
+    right = left + 1
+    nodes[node].left = left
+    nodes[left].start = nodes[node].start
+    nodes[left].count = nodes[node].left_count
+    nodes[left].gradient = nodes[node].left_gradient
+    nodes[left].hessian = nodes[node].left_hessian
+    nodes[right].start = nodes[node].start + nodes[node].left_count
+    nodes[right].count = nodes[node].count - nodes[node].left_count
+    nodes[right].gradient = nodes[node].gradient - nodes[node].left_gradient
+    nodes[right].hessian = nodes[node].hessian - nodes[node].left_hessian
+    for child in range(left, right + 1):
+        nodes[child].depth = nodes[node].depth + 1
+        nodes[child].left = -1
+        nodes[child].gain = -1.0
+        nodes[child].slot = -1
+        nodes[child].path = hash_counter(nodes[node].path, np.uint64(child - left + 1))
+
+
+@kernel
+def expand_leaf(
+    storage: BinStorage,
+    layout: RecordArray,
+    packing: RecordArray,
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    pool: npt.NDArray[np.int64],
+    free_slot: int,
+    buffers: Buffers,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    node: int,
+    left: int,
+) -> None:
+    """Split a leaf at its best split into nodes `left` and `left + 1`, and find their best splits.
+
+    The larger child takes over the parent's slot of the histogram pool, the smaller one gets `free_slot`.
+    """
+    implicit_goes_left = fill_goes_left(layout, nodes, categories, node, buffers.goes_left)
+    start, stop = nodes[node].start, nodes[node].start + nodes[node].count
+    partition_rows(
+        storage, layout, nodes[node].feature, buffers.goes_left, implicit_goes_left, rows, scratch, start, stop, every_row
+    )
+    create_children(nodes, node, left)
+    smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
+    larger = 2 * left + 1 - smaller
+    slot = nodes[node].slot
+    nodes[node].slot = -1
+    if not may_split(rules, nodes, larger):
+        return
+    start, stop = nodes[smaller].start, nodes[smaller].start + nodes[smaller].count
+    packed_rows = packing[0].packed_rows
+    smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
+    build_histogram(
+        storage, packing, rows, start, stop, False, words, buffers.block, smaller_packed, pool[free_slot]
+    )
+    subtract_child(
+        packing, pool[slot], nodes[node].count <= packed_rows, pool[free_slot], smaller_packed, larger_packed
+    )
+    nodes[larger].slot = slot
+    if may_split(rules, nodes, smaller):
+        nodes[smaller].slot = free_slot
+    for child in range(left, left + 2):
+        if nodes[child].slot >= 0:
+            planes, packed = pool[nodes[child].slot], nodes[child].count <= packed_rows
+            search_node(layout, packing, rules, features, planes, packed, buffers, nodes, categories, child)
+
+
+@kernel
+def grow_tree(
+    storage: BinStorage,
+    layout: RecordArray,
+    packing: RecordArray,
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    pool: npt.NDArray[np.int64],
+    buffers: Buffers,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    max_leaves: int,
+    level_wise: bool,
+) -> int:
+    """Grow from a searched root to at most `max_leaves` leaves; return the number of nodes."""
+    n_nodes = 1
+    free_slots = np.empty(pool.shape[0], np.int64)
+    n_free = pool.shape[0] - 1
+    for slot in range(n_free):
+        free_slots[slot] = n_free - slot
+    for _ in range(max_leaves - 1):
+        best = next_leaf(nodes, n_nodes, level_wise)
+        if best < 0:
+            break
+        parent_slot, free_slot = nodes[best].slot, free_slots[n_free - 1]
+        expand_leaf(
+            storage, layout, packing, rules, features, rows, scratch, every_row and best == 0, words,
+            pool, free_slot, buffers, nodes, categories, best, n_nodes,
+        )  # fmt: skip
+        n_free -= 1
+        for slot in (parent_slot, free_slot):
+            kept = False
+            for child in range(n_nodes, n_nodes + 2):
+                kept = kept or (nodes[child].slot == slot and nodes[child].gain > 0.0)
+            if not kept:
+                free_slots[n_free] = slot
+                n_free += 1
+        n_nodes += 2
+    return n_nodes
+
+
+@kernel
+def next_leaf(nodes: RecordArray, n_nodes: int, level_wise: bool) -> int:
+    """The leaf to split next: largest gain (of the shallowest leaves with `level_wise`), then lowest number."""
+    best = -1
+    for node in range(n_nodes):
+        if nodes[node].left >= 0 or nodes[node].gain <= 0.0:
+            continue
+        if best < 0 or (level_wise and nodes[node].depth < nodes[best].depth):
+            best = node
+        elif nodes[node].gain > nodes[best].gain and not (level_wise and nodes[node].depth > nodes[best].depth):
+            best = node
+    return best

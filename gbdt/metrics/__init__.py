@@ -1,0 +1,7 @@
+"""Exact evaluation metrics: values that do not depend on the order, the chunking or the place of the rows."""
+
+from __future__ import annotations
+
+from gbdt.metrics.registry import Metric, default_metric, metrics_for
+
+__all__ = ["Metric", "default_metric", "metrics_for"]

@@ -1,0 +1,81 @@
+"""Weighted means that are rounded once, at the very end.
+
+An `ExactMean` holds the sum of values and the sum of weights as integer buckets (see `gbdt.kernels.metric_loops`).
+Parts of a mean, from blocks of rows or from several workers, are merged by adding their `sums`; no scale has to be
+agreed on first.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.metric_loops import EXPONENT_BITS_PER_BUCKET, HALF_BITS, N_BUCKETS, add_exactly
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+# Integer sums count units of 2^-1076, half the smallest float64.
+UNIT_BITS = 1076
+
+
+def exact_integer(buckets: IntArray) -> int | None:
+    """What the buckets add up to, in units of 2^-UNIT_BITS; None if a value was infinite or NaN."""
+    if buckets[-1].any():
+        return None
+    total = 0
+    for bucket in np.flatnonzero(buckets.any(axis=1)):
+        low, high = buckets[bucket].tolist()
+        total += (low + (high << HALF_BITS)) << (int(bucket) << EXPONENT_BITS_PER_BUCKET)
+    return total
+
+
+def _no_sums() -> IntArray:
+    return np.zeros((2, N_BUCKETS, 2), np.int64)
+
+
+@dataclass(frozen=True)
+class ExactMean:
+    """A weighted mean of non-negative values in the making: `sums[0]` adds values, `sums[1]` their weights."""
+
+    sums: IntArray = field(default_factory=_no_sums)
+
+    def add(self, values: FloatArray, weight: FloatArray | None) -> None:
+        """Add values, each with its weight or all with weight one."""
+        if weight is None:
+            add_exactly(values, self.sums[0])
+            add_exactly(np.array([len(values)], np.float64), self.sums[1])
+        else:
+            add_exactly(values * weight, self.sums[0])
+            add_exactly(weight, self.sums[1])
+
+    def value(self) -> float:
+        """The mean, correctly rounded; NaN if a value was not finite or nothing had any weight."""
+        total = exact_integer(self.sums[0])
+        total_weight = exact_integer(self.sums[1])
+        if total is None or not total_weight:
+            return math.nan
+        return total / total_weight
+
+
+class MeanMetric(ABC):
+    """A metric that is a mean over rows or queries, so that parts of the data can be evaluated apart."""
+
+    @abstractmethod
+    def partial_mean(
+        self, target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
+    ) -> ExactMean:
+        """The mean over these rows, ready to be merged with others."""
+
+    def finish(self, mean: ExactMean) -> float:
+        """The metric's value for the mean over all rows."""
+        return mean.value()
+
+    def __call__(
+        self, target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
+    ) -> float:
+        return self.finish(self.partial_mean(target, prediction, weight, group_starts))

