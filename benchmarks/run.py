@@ -11,11 +11,17 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from benchmarks.datasets import DATASET_NAMES, DATASETS_WITHOUT_FILES
+from benchmarks.datasets import (
+    DATASET_NAMES,
+    DATASETS_FOR_EVERYONE,
+    DATASETS_OF_DATA_DIR,
+    MissingDataError,
+    locate_files,
+)
 from benchmarks.environment import ForeignLoad, describe_environment
 from benchmarks.measure import add_settings_arguments, settings_from_arguments, settings_to_arguments
 from benchmarks.peers import SYSTEMS, Settings
@@ -43,15 +49,9 @@ def run_dataset(dataset: str, systems: Sequence[str], plan: Plan, results: Resul
         for system in list(running):
             foreign_load = ForeignLoad()
             measurement = measure_in_new_process(system, dataset, plan)
-            results.append(
-                kind,
-                {
-                    "repetition": repetition,
-                    "settings": asdict(plan.settings),
-                    "foreign_cores": foreign_load.cores(),
-                    **measurement.to_record(),
-                },
-            )
+            measurement = replace(measurement, foreign_cores=foreign_load.cores())
+            common = {"repetition": repetition, "settings": asdict(plan.settings)}
+            results.append(kind, common | measurement.to_record())
             print(describe(measurement, repetition), file=sys.stderr, flush=True)
             if measurement.status != "ok":
                 running.remove(system)
@@ -84,6 +84,7 @@ def describe(measurement: Measurement, repetition: int) -> str:
         f"{start}  fit {figures.fit_seconds:8.3f} s  predict {figures.predict_seconds * 1e3:8.2f} ms"
         f"  row {figures.predict_row_seconds * 1e3:6.3f} ms  peak {figures.peak_bytes / 2**20:6.0f} MB"
         f" (+{figures.growth_bytes / 2**20:.0f})  metric {figures.metric:.5f}"
+        f"  foreign load {measurement.foreign_cores:.2f}"
     )
 
 
@@ -91,8 +92,10 @@ def add_run_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--data-dir", type=Path, help="folder with the Parquet tables; without it, only sets that need none"
     )
-    parser.add_argument("--datasets", nargs="+", choices=DATASET_NAMES, help="default: all that can be read")
-    parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=list(SYSTEMS))
+    parser.add_argument(
+        "--datasets", nargs="+", metavar="NAME", choices=DATASET_NAMES, help="default: all that can be read"
+    )
+    parser.add_argument("--systems", nargs="+", metavar="NAME", choices=SYSTEMS, default=list(SYSTEMS))
     parser.add_argument("--repeat", type=int, default=3, help="interleaved repetitions (default: %(default)s)")
     parser.add_argument("--fits", type=int, default=2, help="fits in each process (default: %(default)s)")
     parser.add_argument("--timeout", type=float, default=900.0, help="seconds for a measurement (default: %(default)s)")
@@ -106,12 +109,20 @@ def plan_from_arguments(arguments: argparse.Namespace) -> Plan:
 
 
 def chosen_datasets(arguments: argparse.Namespace) -> list[str]:
-    """Those asked for; else every table of the data directory; else those that need no files."""
+    """Those asked for, which must be there; else all that are there of the data directory, or of those for everyone."""
     if arguments.datasets:
+        for name in arguments.datasets:
+            locate_files(name, arguments.data_dir)
         return list(arguments.datasets)
-    if arguments.data_dir is None:
-        return list(DATASETS_WITHOUT_FILES)
-    return [name for name in DATASET_NAMES if name not in DATASETS_WITHOUT_FILES]
+    found: list[str] = []
+    for name in DATASETS_FOR_EVERYONE if arguments.data_dir is None else DATASETS_OF_DATA_DIR:
+        try:
+            locate_files(name, arguments.data_dir)
+        except MissingDataError as error:
+            print(f"left out: {error}", file=sys.stderr)
+        else:
+            found.append(name)
+    return found
 
 
 def start_results(path: Path) -> ResultFile:
@@ -125,8 +136,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.run", description=__doc__)
     add_run_arguments(parser)
     arguments = parser.parse_args()
+    try:
+        datasets = chosen_datasets(arguments)
+    except MissingDataError as error:
+        parser.error(str(error))
     results = start_results(arguments.out)
-    for dataset in chosen_datasets(arguments):
+    for dataset in datasets:
         run_dataset(dataset, arguments.systems, plan_from_arguments(arguments), results)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -17,6 +18,9 @@ from benchmarks.tasks import METRICS, Metric, Task
 # Growth below a megabyte is the allocator's, not the system's: no ratio is made of it.
 LEAST_GROWTH_BYTES = 2.0**20
 
+# A repetition counts as undisturbed while other processes took no more than this many cores.
+QUIET_CORES = 0.2
+
 Quantity = Callable[["SystemFigures"], float]
 
 
@@ -24,7 +28,7 @@ Quantity = Callable[["SystemFigures"], float]
 class SystemFigures:
     """One system on one data set: the best of its repetitions, and the mean of its metric."""
 
-    repetitions: int
+    quiet_repetitions: int
     fit_seconds: float
     predict_seconds: float
     predict_row_seconds: float
@@ -94,20 +98,22 @@ def compare(records: Iterable[Record], kind: str) -> dict[str, Comparison]:
 def _compare_one(dataset: str, records: Sequence[Record]) -> Comparison:
     comparison = Comparison(dataset, settings=records[0]["settings"])
     successes: dict[str, list[Figures]] = {}
+    quiet: Counter[str] = Counter()
     for measurement in map(Measurement.from_record, records):
         if measurement.figures is None:
             comparison.refusals[measurement.system] = f"{measurement.status}: {measurement.reason}"
             continue
         successes.setdefault(measurement.system, []).append(measurement.figures)
+        quiet[measurement.system] += measurement.foreign_cores <= QUIET_CORES
         comparison.task = measurement.task
         comparison.train_rows, comparison.n_features = measurement.train_rows, measurement.n_features
-    comparison.figures = {system: _best_of(figures) for system, figures in successes.items()}
+    comparison.figures = {system: _best_of(figures, quiet[system]) for system, figures in successes.items()}
     return comparison
 
 
-def _best_of(repetitions: Sequence[Figures]) -> SystemFigures:
+def _best_of(repetitions: Sequence[Figures], quiet_repetitions: int) -> SystemFigures:
     return SystemFigures(
-        repetitions=len(repetitions),
+        quiet_repetitions=quiet_repetitions,
         fit_seconds=min(figures.fit_seconds for figures in repetitions),
         predict_seconds=min(figures.predict_seconds for figures in repetitions),
         predict_row_seconds=min(figures.predict_row_seconds for figures in repetitions),

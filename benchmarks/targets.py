@@ -62,15 +62,15 @@ def judge(records: list[Record]) -> list[Verdict]:
 
 def _conditions(comparisons: Mapping[str, Comparison]) -> Verdict:
     """The terms under which the figures count: settings and repetitions."""
-    target = f"{N_TREES} trees, {N_LEAVES} leaves, at least {LEAST_REPETITIONS} repetitions"
+    target = f"{N_TREES} trees, {N_LEAVES} leaves, at least {LEAST_REPETITIONS} undisturbed repetitions"
     headline = [comparisons[dataset] for dataset in HEADLINE_DATASETS if dataset in comparisons]
     broken = [
         comparison.dataset
         for comparison in headline
         if (comparison.settings["n_estimators"], comparison.settings["num_leaves"]) != (N_TREES, N_LEAVES)
-        or any(figures.repetitions < LEAST_REPETITIONS for figures in comparison.figures.values())
+        or any(figures.quiet_repetitions < LEAST_REPETITIONS for figures in comparison.figures.values())
     ]
-    fewest = min((f.repetitions for comparison in headline for f in comparison.figures.values()), default=None)
+    fewest = min((f.quiet_repetitions for comparison in headline for f in comparison.figures.values()), default=None)
     detail = f"not met on {', '.join(broken)}" if broken else ""
     return Verdict(target, LEAST_REPETITIONS, fewest, bool(headline) and not broken, detail)
 
@@ -136,7 +136,9 @@ def _small_data(comparisons: Mapping[str, Comparison]) -> Verdict:
     if OURS not in figures or RIVAL not in figures:
         return _not_measured(target, SMALL_DATA_RATIO, ["generated"])
     ratio = figures[OURS].fit_seconds / figures[RIVAL].fit_seconds
-    return Verdict(target, SMALL_DATA_RATIO, ratio, ratio <= SMALL_DATA_RATIO)
+    quiet = min(figures[system].quiet_repetitions for system in (OURS, RIVAL)) >= LEAST_REPETITIONS
+    detail = "" if quiet else f"fewer than {LEAST_REPETITIONS} undisturbed repetitions"
+    return Verdict(target, SMALL_DATA_RATIO, ratio, quiet and ratio <= SMALL_DATA_RATIO, detail)
 
 
 def startup_records(records: Iterable[Record], system: str, scenario: str) -> list[Record]:

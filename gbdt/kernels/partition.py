@@ -108,3 +108,31 @@ def partition_rows(
     for i in range(n_right):
         rows[left_end + i] = scratch[first + i]
     return np.int64(left_end - first)
+
+
+@kernel
+def route_rows(
+    storage: BinStorage,
+    layout: RecordArray,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    splits: npt.NDArray[np.int64],
+    goes_left: npt.NDArray[np.uint8],
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    starts: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+) -> None:
+    """Send rows that the tree was not grown on down its splits; starts and counts say where each node's rows are."""
+    starts[0], counts[0] = 0, rows.size
+    for k in range(splits.size):
+        node = splits[k]
+        left = nodes[node].left
+        implicit_goes_left = fill_goes_left(layout, nodes, categories, node, goes_left)
+        start, stop = starts[node], starts[node] + counts[node]
+        feature = nodes[node].feature
+        n_left = partition_rows(
+            storage, layout, feature, goes_left, implicit_goes_left, rows, scratch, start, stop, False
+        )
+        starts[left], counts[left] = start, n_left
+        starts[left + 1], counts[left + 1] = start + n_left, counts[node] - n_left

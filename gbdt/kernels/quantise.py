@@ -14,15 +14,21 @@ from gbdt.kernels.layout import RecordArray
 
 
 @kernel
-def largest_magnitudes(
-    gradients: npt.NDArray[np.float32], hessians: npt.NDArray[np.float32], start: int, stop: int
-) -> tuple[float, float]:
-    """The largest |gradient| and hessian of a range of rows."""
-    gradient, hessian = np.float32(0.0), np.float32(0.0)
+def largest_magnitude(values: npt.NDArray[np.float32], start: int, stop: int) -> float:
+    """The largest absolute value of a range of rows."""
+    largest = np.float32(0.0)
     for row in range(start, stop):
-        gradient = max(gradient, abs(gradients[row]))
-        hessian = max(hessian, hessians[row])
-    return float(gradient), float(hessian)
+        largest = max(largest, abs(values[row]))
+    return float(largest)
+
+
+@kernel
+def sum_magnitudes(values: npt.NDArray[np.float32], start: int, stop: int, scale: float) -> int:
+    """The sum of absolute values times `scale`, each rounded down: an integer, so in no particular order."""
+    total = np.int64(0)
+    for row in range(start, stop):
+        total += np.int64(abs(float(values[row])) * scale)
+    return total
 
 
 @kernel

@@ -145,14 +145,86 @@ def grow_tree(
 
 
 @kernel
+def expand_leaves(
+    storage: BinStorage,
+    layout: RecordArray,
+    packing: RecordArray,
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    pool: npt.NDArray[np.int64],
+    buffers: Buffers,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    expansions: npt.NDArray[np.int64],
+) -> None:
+    """One thread's share of a round: expansions[k] = (leaf, left child, free slot)."""
+    for k in range(expansions.shape[0]):
+        expand_leaf(
+            storage, layout, packing, rules, features, rows, scratch, every_row, words,
+            pool, expansions[k, 2], buffers, nodes, categories, expansions[k, 0], expansions[k, 1],
+        )  # fmt: skip
+
+
+@inlined
+def comes_before(nodes: RecordArray, a: int, b: int, level_wise: bool) -> bool:
+    """The order of splitting: (shallower leaves first if level-wise,) larger gain, then the lower path hash."""
+    if level_wise and nodes[a].depth != nodes[b].depth:
+        return nodes[a].depth < nodes[b].depth
+    if nodes[a].gain != nodes[b].gain:
+        return nodes[a].gain > nodes[b].gain
+    return nodes[a].path < nodes[b].path
+
+
+@kernel
 def next_leaf(nodes: RecordArray, n_nodes: int, level_wise: bool) -> int:
-    """The leaf to split next: largest gain (of the shallowest leaves with `level_wise`), then lowest number."""
+    """The leaf to split next, or -1 when no leaf has a split."""
     best = -1
     for node in range(n_nodes):
-        if nodes[node].left >= 0 or nodes[node].gain <= 0.0:
-            continue
-        if best < 0 or (level_wise and nodes[node].depth < nodes[best].depth):
-            best = node
-        elif nodes[node].gain > nodes[best].gain and not (level_wise and nodes[node].depth > nodes[best].depth):
+        splittable = nodes[node].left < 0 and nodes[node].gain > 0.0
+        if splittable and (best < 0 or comes_before(nodes, node, best, level_wise)):
             best = node
     return best
+
+
+@kernel
+def replay_in_order(
+    nodes: RecordArray,
+    max_leaves: int,
+    level_wise: bool,
+    chosen: npt.NDArray[np.int64],
+    wanted: npt.NDArray[np.int64],
+) -> tuple[int, int]:
+    """Split by split what strict order does with the nodes expanded so far.
+
+    Writes the splits taken to `chosen`, and to `wanted` the leaves that are due (the first) or probably due
+    (the others, as far as can be told without their children) but not expanded yet. Nothing wanted: the tree
+    is complete, whatever else was expanded on the way.
+    """
+    frontier = np.empty(max_leaves + 1, np.int64)
+    frontier[0] = 0
+    n_frontier, n_chosen, n_wanted = 1, 0, 0
+    while n_chosen + n_wanted < max_leaves - 1 and n_wanted < wanted.size:
+        place = -1
+        for k in range(n_frontier):
+            if nodes[frontier[k]].gain > 0.0:
+                if place < 0 or comes_before(nodes, frontier[k], frontier[place], level_wise):
+                    place = k
+        if place < 0:
+            break
+        node = frontier[place]
+        n_frontier -= 1
+        frontier[place] = frontier[n_frontier]
+        if nodes[node].left < 0:
+            wanted[n_wanted] = node
+            n_wanted += 1
+        else:
+            chosen[n_chosen] = node
+            n_chosen += 1
+            frontier[n_frontier] = nodes[node].left
+            frontier[n_frontier + 1] = nodes[node].left + 1
+            n_frontier += 2
+    return n_chosen, n_wanted

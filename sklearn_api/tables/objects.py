@@ -1,7 +1,8 @@
 """Columns of Python objects: told apart by the types they hold, never by trying to parse them.
 
 A column is all numbers, all text, all dates or all durations, with missing markers anywhere; the string "12" is
-text. Anything else is an error that names the row to look at.
+text. Anything else is an error that names the row to look at. Dates and durations are read to the microsecond,
+which is all that Python's own types hold.
 """
 
 from __future__ import annotations
@@ -56,7 +57,10 @@ def object_column(values: npt.NDArray[np.object_], label: str) -> NumericColumn 
         return instants_from_numpy(np.array(objects, dtype="timedelta64[us]"), label)
     if _Kind.INSTANT in kinds:
         return instants_from_numpy(np.array([_in_utc(value) for value in objects], dtype="datetime64[us]"), label)
-    return NumericColumn(np.array(objects, dtype=np.float64))
+    try:
+        return NumericColumn(np.array(objects, dtype=np.float64))
+    except OverflowError as error:
+        raise ValueError(f"The {label} holds an integer too large for a float64: scale the column down.") from error
 
 
 def missing_column(n_rows: int) -> NumericColumn:
@@ -119,7 +123,8 @@ def _mixed(objects: Sequence[object], missing_types: frozenset[type], label: str
         if type(value) not in missing_types:
             first_row.setdefault(_kind_of(type(value)), row)
     (one, one_row), (other, other_row) = list(first_row.items())[:2]
-    assert one is not None and other is not None
+    assert one is not None
+    assert other is not None
     return TypeError(
         f"The {label} mixes {one.value} (row {one_row}: {objects[one_row]!r}) and {other.value} "
         f"(row {other_row}: {objects[other_row]!r}): convert all of them to strings or all of them to numbers."

@@ -46,7 +46,7 @@ def _column(series: Any, label: str) -> Column:
         return _object_column(series, label) if dtype.kind == "O" else arrays.array_column(series.to_numpy(), label)
     values = series.array
     if isinstance(dtype, pd.CategoricalDtype):
-        return CategoricalColumn(values.codes, category_values(dtype.categories))
+        return CategoricalColumn(values.codes, category_values(dtype.categories.tolist()))
     if isinstance(dtype, pd.DatetimeTZDtype):
         return instants_from_numpy(values.view("i8").view(f"M8[{dtype.unit}]"), label)
     if isinstance(values, pd.arrays.IntegerArray | pd.arrays.FloatingArray | pd.arrays.BooleanArray):

@@ -54,7 +54,7 @@ def _values_and_missing(series: Any) -> tuple[npt.NDArray[Any], npt.NDArray[np.b
 
 def _enum_column(series: Any) -> CategoricalColumn:
     codes = series.to_physical().cast(pl.Int32).fill_null(-1).to_numpy()
-    return CategoricalColumn(codes, category_values(series.dtype.categories))
+    return CategoricalColumn(codes, category_values(series.dtype.categories.to_list()))
 
 
 def _instant_column(series: Any) -> NumericColumn:

@@ -1,0 +1,241 @@
+"""Grows one tree from packed gradients: owns the buffers, decides who expands which leaf.
+
+A small tree is grown in one kernel call. On more data, threads share the rows of the root's histogram and then
+expand several leaves a round. Rounds may expand a leaf too many, never one too few: `replay_in_order` takes
+from the expanded nodes exactly the tree that one thread would have grown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.dataset import Dataset
+from gbdt.kernels.histogram import add_planes, build_histogram
+from gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
+from gbdt.kernels.split_search import search_node
+from gbdt.kernels.tree_growth import expand_leaves, grow_tree, replay_in_order
+from gbdt.parameters import TrainParameters
+from gbdt.quantisation import Quantised
+from gbdt.random_keys import Purpose, random_key
+from gbdt.sampling import chosen_features
+from gbdt.threads import Workers
+
+# Bins visited at the root below which one kernel call beats handing leaves to threads.
+_CELLS_WORTH_ROUNDS = 1_500_000
+_LEAVES_A_THREAD = 2
+
+
+@dataclass(frozen=True)
+class GrownTree:
+    """The splits of a tree in the order they were made, and where its leaves' rows are."""
+
+    nodes: RecordArray
+    categories: npt.NDArray[np.int32]
+    splits: npt.NDArray[np.int64]  # internal nodes
+    leaves: npt.NDArray[np.int64]  # from left to right
+    rows: npt.NDArray[np.uint32]
+
+    def leaf_ranges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where each leaf's rows start in `rows`, and how many they are."""
+        return self.nodes["start"][self.leaves], self.nodes["count"][self.leaves]
+
+
+class TreeGrower:
+    """Grows trees over one data set, one at a time, in buffers that are allocated once."""
+
+    def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers) -> None:
+        self._dataset = dataset
+        self._parameters = parameters
+        self._workers = workers
+        cells = dataset.n_rows * max(1, len(dataset.plan.features))
+        self._in_rounds = workers.n_threads > 1 and cells >= _CELLS_WORTH_ROUNDS
+        # Rounds may expand leaves in vain, up to as many again as the tree has.
+        self._max_splits = (parameters.num_leaves - 1) * (2 if self._in_rounds else 1)
+        n_nodes = 2 * self._max_splits + 1
+        self._nodes = np.zeros(n_nodes, NODE)
+        self._categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
+        # Untouched slots cost no memory: the operating system hands out pages on first use.
+        n_slots = self._max_splits + 2 + workers.n_threads
+        self._pool = np.empty((n_slots, 3, dataset.plan.n_positions), np.int64)
+        self._rows = np.empty(dataset.n_rows, np.uint32)
+        self._scratch = np.empty(dataset.n_rows, np.uint32)
+        self._buffers = [self._new_buffers() for _ in range(workers.n_threads if self._in_rounds else 1)]
+
+    def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
+        """Grow one tree over all rows, or over those in `bag`."""
+        features = self._features(tree)
+        rules = self._rules(quantised, tree, len(features))
+        n_rows = self._dataset.n_rows if bag is None else len(bag)
+        if bag is not None:
+            self._rows[:n_rows] = bag
+        self._start_root(quantised, rules, features, n_rows, bag is None)
+        arguments = _Growth(quantised, rules, features, bag is None)
+        if self._in_rounds:
+            self._grow_in_rounds(arguments)
+        else:
+            self._grow_at_once(arguments)
+        return self._finished(n_rows, bag is None)
+
+    def _new_buffers(self) -> Buffers:
+        layout = self._dataset.plan.layout
+        n_bins = max(int(layout["bins"].max(initial=1)), len(layout)) + 1
+        return Buffers(
+            sums=np.empty((4, n_bins), np.int64),
+            gains=np.empty(n_bins, np.float64),
+            order=np.empty(n_bins, np.int64),
+            goes_left=np.empty(65_536, np.uint8),
+            block=np.empty(self._dataset.plan.n_positions, np.int64),
+        )
+
+    def _rules(self, quantised: Quantised, tree: int, n_features: int) -> RecordArray:
+        """The parameters in this tree's units: gradients count 1 / gradient_scale, hessians 1 / hessian_scale."""
+        parameters = self._parameters
+        gradient_scale, hessian_scale = quantised.gradient_scale, quantised.hessian_scale
+        gain_scale = gradient_scale * gradient_scale / hessian_scale
+        rules = np.zeros(1, SPLIT_RULES)
+        rules["min_rows"] = max(1, parameters.min_child_samples)
+        rules["min_hessian"] = max(1, int(np.ceil(min(parameters.min_child_weight * hessian_scale, 2.0**62))))
+        rules["l1"] = parameters.reg_alpha * gradient_scale
+        rules["l2"] = parameters.reg_lambda * hessian_scale
+        rules["min_gain"] = parameters.min_split_gain * gain_scale
+        rules["max_depth"] = parameters.max_depth
+        rules["category_smoothing"] = parameters.cat_smooth * hessian_scale
+        rules["category_l2"] = parameters.cat_l2 * hessian_scale
+        rules["category_min_rows"] = max(1, int(np.ceil(parameters.cat_smooth)))
+        rules["max_category_threshold"] = parameters.max_cat_threshold
+        # A categorical feature always has a bin for missing values beside its categories.
+        rules["max_one_against_rest"] = parameters.max_cat_to_onehot + 1
+        rules["min_rows_per_group"] = parameters.min_data_per_group
+        rules["features_per_node"] = max(1, round(n_features * parameters.colsample_bynode))
+        rules["node_key"] = random_key(parameters.seed, Purpose.NODE_FEATURES, tree)
+        return rules
+
+    def _features(self, tree: int) -> npt.NDArray[np.int64]:
+        parameters = self._parameters
+        n_features = len(self._dataset.plan.features)
+        return chosen_features(n_features, parameters.colsample_bytree, parameters.seed, tree)
+
+    def _start_root(
+        self, quantised: Quantised, rules: RecordArray, features: npt.NDArray[np.int64], n_rows: int, every_row: bool
+    ) -> None:
+        packed = n_rows <= int(quantised.packing["packed_rows"][0])
+        self._build_root(quantised, n_rows, every_row, packed)
+        root = self._nodes[0:1]
+        root["start"], root["count"], root["depth"], root["slot"] = 0, n_rows, 0, 0
+        root["left"], root["gain"], root["path"] = -1, -1.0, 0
+        root["gradient"], root["hessian"] = self._root_sums(quantised, n_rows, every_row)
+        if n_rows >= 2 * rules["min_rows"][0] and len(features):
+            layout = self._dataset.plan.layout
+            search_node(
+                layout, quantised.packing, rules, features, self._pool[0], packed, self._buffers[0],
+                self._nodes, self._categories, 0,
+            )  # fmt: skip
+
+    def _build_root(self, quantised: Quantised, n_rows: int, every_row: bool, packed: bool) -> None:
+        storage, packing, words = self._dataset.storage, quantised.packing, quantised.words
+        n_parts = len(self._buffers) if not packed else 1
+        bounds = [n_rows * k // n_parts for k in range(n_parts + 1)]
+        self._workers.run(
+            [
+                lambda k=k: build_histogram(
+                    storage, packing, self._rows, bounds[k], bounds[k + 1], every_row, words,
+                    self._buffers[k].block, packed, self._pool[k],
+                )  # fmt: skip
+                for k in range(n_parts)
+            ]
+        )
+        for k in range(1, n_parts):
+            add_planes(self._pool[0], self._pool[k])
+
+    def _root_sums(self, quantised: Quantised, n_rows: int, every_row: bool) -> tuple[int, int]:
+        words, packing = quantised.words, quantised.packing[0]
+        own = words if every_row else words[:, self._rows[:n_rows]]
+        gradient = int(np.sum(own[0] >> packing["gradient_shift"]))
+        if packing["hessian_factor"] == 0:
+            return gradient, n_rows
+        return gradient, int(np.sum((own[-1] >> packing["hessian_shift"]) & packing["hessian_mask"]))
+
+    def _grow_at_once(self, growth: _Growth) -> None:
+        dataset, parameters = self._dataset, self._parameters
+        grow_tree(
+            dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
+            self._rows, self._scratch, growth.every_row, growth.quantised.words, self._pool, self._buffers[0],
+            self._nodes, self._categories, parameters.num_leaves, parameters.grow_policy == "depthwise",
+        )  # fmt: skip
+
+    def _grow_in_rounds(self, growth: _Growth) -> None:
+        free_slots = list(range(len(self._pool) - 1, 0, -1))
+        n_nodes = 1
+        while True:
+            room = (len(self._nodes) - n_nodes) // 2
+            n_threads = len(self._buffers)
+            limit = min(_LEAVES_A_THREAD * n_threads, room - self._parameters.num_leaves)
+            leaves = self._due_leaves(max(1, limit))
+            if len(leaves) == 0:
+                return
+            expansions = [(leaf, n_nodes + 2 * k, free_slots.pop()) for k, leaf in enumerate(leaves)]
+            parent_slots = self._nodes["slot"][leaves]
+            shares = self._shares(expansions)
+            self._workers.run([lambda k=k: self._expand(growth, shares[k], k) for k in range(len(shares))])
+            for (_, left, free_slot), parent_slot in zip(expansions, parent_slots, strict=True):
+                children = self._nodes[left : left + 2]
+                kept = children["slot"][children["gain"] > 0.0]
+                free_slots.extend(slot for slot in (int(parent_slot), free_slot) if slot not in kept)
+            n_nodes += 2 * len(leaves)
+
+    def _due_leaves(self, most: int) -> npt.NDArray[np.int64]:
+        wanted = np.empty(most, np.int64)
+        _, n_wanted = self._replay(wanted)
+        return wanted[:n_wanted]
+
+    def _replay(self, wanted: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
+        parameters = self._parameters
+        chosen = np.empty(parameters.num_leaves, np.int64)
+        level_wise = parameters.grow_policy == "depthwise"
+        n_chosen, n_wanted = replay_in_order(self._nodes, parameters.num_leaves, level_wise, chosen, wanted)
+        return chosen[:n_chosen], n_wanted
+
+    def _shares(self, expansions: list[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
+        """Leaves for each thread: the largest first, each to the thread with the fewest rows so far."""
+        shares: list[list[tuple[int, int, int]]] = [[] for _ in self._buffers]
+        load = [0] * len(shares)
+        counts = self._nodes["count"]
+        for expansion in sorted(expansions, key=lambda expansion: -counts[expansion[0]]):
+            thread = load.index(min(load))
+            shares[thread].append(expansion)
+            load[thread] += int(counts[expansion[0]])
+        return [share for share in shares if share]
+
+    def _expand(self, growth: _Growth, share: list[tuple[int, int, int]], thread: int) -> None:
+        dataset = self._dataset
+        every_row = growth.every_row and share[0][0] == 0
+        expand_leaves(
+            dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
+            self._rows, self._scratch, every_row, growth.quantised.words, self._pool, self._buffers[thread],
+            self._nodes, self._categories, np.array(share, np.int64),
+        )  # fmt: skip
+
+    def _finished(self, n_rows: int, every_row: bool) -> GrownTree:
+        splits, _ = self._replay(np.empty(1, np.int64))
+        nodes = self._nodes
+        if len(splits) == 0:
+            if every_row:
+                self._rows[:n_rows] = np.arange(n_rows, dtype=np.uint32)
+            return GrownTree(nodes, self._categories, splits, np.zeros(1, np.int64), self._rows)
+        lefts: npt.NDArray[np.int64] = nodes["left"][splits]
+        leaves = np.setdiff1d(np.concatenate((lefts, lefts + 1)), splits)
+        leaves = leaves[np.argsort(nodes["start"][leaves])]
+        return GrownTree(nodes, self._categories, splits, leaves, self._rows)
+
+
+@dataclass(frozen=True)
+class _Growth:
+    """What stays the same while one tree grows."""
+
+    quantised: Quantised
+    rules: RecordArray
+    features: npt.NDArray[np.int64]
+    every_row: bool

@@ -1,0 +1,103 @@
+"""From values to bins: which rows the bins are cut from, where they are cut, and the search for a value's bin."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import kernel
+from gbdt.kernels.elementwise_math import hash_counter
+
+
+@kernel
+def chosen_rows(first_row_number: int, n_rows: int, key: np.uint64, share: float) -> npt.NDArray[np.uint32]:
+    """The rows whose hash of (key, global row number) falls below a share of all hashes, ascending."""
+    limit = np.uint64(share * 9007199254740992.0)
+    n_chosen = 0
+    for row in range(n_rows):
+        if hash_counter(key, np.uint64(first_row_number + row)) >> np.uint64(11) < limit:
+            n_chosen += 1
+    rows = np.empty(n_chosen, np.uint32)
+    n_chosen = 0
+    for row in range(n_rows):
+        if hash_counter(key, np.uint64(first_row_number + row)) >> np.uint64(11) < limit:
+            rows[n_chosen] = row
+            n_chosen += 1
+    return rows
+
+
+@kernel
+def cut_points(
+    values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], max_bin: int
+) -> npt.NDArray[np.float64]:
+    """Upper bounds of all bins but the last, given the distinct values in ascending order.
+
+    A value as frequent as an average bin gets a bin of its own; the others share what is left evenly.
+    """
+    n_values = values.size
+    cuts = np.empty(min(max_bin, n_values) - 1, np.float64)
+    rest_rows, rest_bins = np.int64(0), max_bin
+    for i in range(n_values):
+        rest_rows += counts[i]
+    average = rest_rows / max_bin
+    if n_values > max_bin:
+        for i in range(n_values):
+            if counts[i] >= average:
+                rest_rows -= counts[i]
+                rest_bins -= 1
+        share = rest_rows / max(rest_bins, 1)
+    else:
+        share = 0.0
+    n_cuts, in_bin = 0, np.int64(0)
+    for i in range(n_values - 1):
+        frequent = counts[i] >= average
+        if not frequent:
+            rest_rows -= counts[i]
+        in_bin += counts[i]
+        full = in_bin >= share or frequent or (counts[i + 1] >= average and in_bin >= max(1.0, 0.5 * share))
+        if not full:
+            continue
+        middle = 0.5 * values[i] + 0.5 * values[i + 1]
+        # The lower value itself when no number lies between, or when one of the two is infinite.
+        cuts[n_cuts] = middle if values[i] <= middle < values[i + 1] else values[i]
+        n_cuts += 1
+        if n_cuts == cuts.size:
+            break
+        in_bin = np.int64(0)
+        if not frequent and n_values > max_bin:
+            rest_bins -= 1
+            share = rest_rows / max(rest_bins, 1)
+    return cuts[:n_cuts].copy()
+
+
+@kernel
+def search_bins(
+    values: npt.NDArray[np.float64], cuts: npt.NDArray[np.float64], missing_bin: int, bins: npt.NDArray[np.generic]
+) -> None:
+    """bins[i] = number of cuts below values[i]; NaN gets the missing bin.
+
+    `cuts` is padded with infinity to a power of two less one, so that every search takes the same steps.
+    """
+    half = np.uint64((cuts.size + 1) >> 1)
+    one = np.uint64(1)
+    for i in range(values.size):
+        value = values[i]
+        position, step = np.uint64(0), half
+        while step > np.uint64(0):
+            position += step if cuts[position + step - one] < value else np.uint64(0)
+            step >>= one
+        bins[i] = position if value == value else missing_bin
+
+
+@kernel
+def fill_sparse_entries(
+    rows: npt.NDArray[np.uint32],
+    values: npt.NDArray[np.uint16],
+    cursor: npt.NDArray[np.int64],
+    entries: npt.NDArray[np.uint16],
+) -> None:
+    """Append one feature's stored values to the rows that have them; `cursor` is where each row's list ends."""
+    for i in range(rows.size):
+        row = np.uint64(rows[i])
+        entries[np.uint64(cursor[row])] = values[i]
+        cursor[row] += 1

@@ -1,0 +1,192 @@
+"""Loops over rows that turn scores into gradients and hessians, and into probabilities or rates.
+
+The one idea: a row's numbers depend on that row alone and are computed in float64 with the engine's own exp, so any
+split of the rows over threads gives the same bits. Loops count from zero over slices, because the compiler makes
+vector code only of loops that cannot meet a negative index. An empty `weight` means that every row weighs one; an empty
+`hessians` that every hessian is one and need not be written.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import inlined, kernel
+from gbdt.kernels.elementwise_math import exp
+
+FloatArray = npt.NDArray[np.float64]
+SingleArray = npt.NDArray[np.float32]
+
+_LARGEST_SINGLE = 3.4028234663852886e38
+# Rows handled together by softmax: its intermediate values for a few classes stay in the nearest cache.
+_BLOCK_ROWS = 256
+
+
+@inlined
+def _single(value: float) -> np.float32:
+    """The value as float32; one beyond its range becomes the largest, because an infinity would spoil every sum."""
+    return np.float32(min(max(value, -_LARGEST_SINGLE), _LARGEST_SINGLE))
+
+
+@inlined
+def _sigmoid(score: float) -> float:
+    return 1.0 / (1.0 + exp(-score))
+
+
+@kernel
+def binary_gradients(
+    target: FloatArray,
+    weight: FloatArray,
+    score: FloatArray,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """Log loss of the sigmoid of the score, for targets 0 and 1."""
+    weighted = weight.size > 0
+    for row in range(score.size):
+        row_weight = weight[row] if weighted else 1.0
+        probability = _sigmoid(score[row])
+        gradients[row] = _single(row_weight * (probability - target[row]))
+        hessians[row] = _single(row_weight * (probability * (1.0 - probability)))
+
+
+@kernel
+def squared_error_gradients(
+    target: FloatArray,
+    weight: FloatArray,
+    score: FloatArray,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """Half the squared difference of score and target."""
+    weighted = weight.size > 0
+    for row in range(score.size):
+        row_weight = weight[row] if weighted else 1.0
+        gradients[row] = _single(row_weight * (score[row] - target[row]))
+    if hessians.size > 0:
+        for row in range(score.size):
+            hessians[row] = _single(weight[row])
+
+
+@kernel
+def slope_gradients(
+    target: FloatArray,
+    weight: FloatArray,
+    slopes: FloatArray,
+    score: FloatArray,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """A loss with a kink at the target; its slopes are those for scores below, at and above the target."""
+    weighted = weight.size > 0
+    below, at, above = slopes[0], slopes[1], slopes[2]
+    for row in range(score.size):
+        row_weight = weight[row] if weighted else 1.0
+        difference = score[row] - target[row]
+        slope = above if difference > 0.0 else (below if difference < 0.0 else at)
+        gradients[row] = _single(row_weight * slope)
+    if hessians.size > 0:
+        for row in range(score.size):
+            hessians[row] = _single(weight[row])
+
+
+@kernel
+def poisson_gradients(
+    target: FloatArray,
+    weight: FloatArray,
+    hessian_factor: float,
+    score: FloatArray,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """Negative log-likelihood of a Poisson distribution whose rate is exp(score)."""
+    weighted = weight.size > 0
+    for row in range(score.size):
+        row_weight = weight[row] if weighted else 1.0
+        rate = exp(score[row])
+        gradients[row] = _single(row_weight * (rate - target[row]))
+        hessians[row] = _single(row_weight * (rate * hessian_factor))
+
+
+@kernel
+def _softmax_of_block(score: FloatArray, start: int, stop: int, probabilities: FloatArray) -> None:
+    """Write the class probabilities of rows start..stop, at most a block, to the first columns."""
+    highest = np.empty(_BLOCK_ROWS)
+    total = np.empty(_BLOCK_ROWS)
+    for place in range(_BLOCK_ROWS):
+        highest[place] = -np.inf
+        total[place] = 0.0
+    for number in range(score.shape[0]):
+        block = score[number, start:stop]
+        for place in range(block.size):
+            highest[place] = max(highest[place], block[place])
+    for number in range(score.shape[0]):
+        block, probability = score[number, start:stop], probabilities[number]
+        for place in range(block.size):
+            power = exp(block[place] - highest[place])
+            probability[place] = power
+            total[place] += power
+    for number in range(score.shape[0]):
+        probability = probabilities[number]
+        for place in range(stop - start):
+            probability[place] /= total[place]
+
+
+@kernel
+def softmax_gradients(
+    target: FloatArray,
+    weight: FloatArray,
+    hessian_factor: float,
+    score: FloatArray,
+    start: int,
+    stop: int,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """Log loss of the softmax of the scores [class, row], for targets that are class numbers."""
+    probabilities = np.empty((score.shape[0], _BLOCK_ROWS))
+    row_weight = np.empty(_BLOCK_ROWS)
+    for place in range(_BLOCK_ROWS):
+        row_weight[place] = 1.0
+    for first in range(start, stop, _BLOCK_ROWS):
+        last = min(first + _BLOCK_ROWS, stop)
+        _softmax_of_block(score, first, last, probabilities)
+        label = target[first:last]
+        if weight.size > 0:
+            row_weight = weight[first:last]
+        for number in range(score.shape[0]):
+            probability = probabilities[number]
+            gradient, hessian = gradients[number, first:last], hessians[number, first:last]
+            for place in range(label.size):
+                share = probability[place]
+                hit = 1.0 if label[place] == number else 0.0
+                gradient[place] = _single(row_weight[place] * (share - hit))
+                hessian[place] = _single(row_weight[place] * (hessian_factor * share * (1.0 - share)))
+
+
+@kernel
+def write_sigmoid(score: FloatArray, probability: FloatArray) -> None:
+    """The probability of class 1 for each score."""
+    for row in range(score.size):
+        probability[row] = _sigmoid(score[row])
+
+
+@kernel
+def write_exponential(score: FloatArray, rate: FloatArray) -> None:
+    """The exponential of each score."""
+    for row in range(score.size):
+        rate[row] = exp(score[row])
+
+
+@kernel
+def write_softmax(score: FloatArray, probability: FloatArray) -> None:
+    """The probabilities [class, row] for scores [class, row]."""
+    n_classes, n_rows = score.shape
+    block = np.empty((n_classes, _BLOCK_ROWS))
+    for first in range(0, n_rows, _BLOCK_ROWS):
+        last = min(first + _BLOCK_ROWS, n_rows)
+        _softmax_of_block(score, first, last, block)
+        for number in range(n_classes):
+            source, destination = block[number], probability[number, first:last]
+            for place in range(destination.size):
+                destination[place] = source[place]

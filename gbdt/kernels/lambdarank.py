@@ -1,0 +1,135 @@
+"""LambdaRank's gradients, one query at a time.
+
+The one idea: rows of a query are brought into the order of their scores first; then the row at each of the first
+places meets all rows behind it. Sums run in that order, whatever thread the query falls to.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import kernel
+from gbdt.kernels.elementwise_math import exp, log
+from gbdt.kernels.sorting import order_by_key
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+SingleArray = npt.NDArray[np.float32]
+
+_LN2 = 0.6931471805599453
+# LightGBM's regularisation of a pair's weight by the distance of its scores.
+_SMALLEST_DISTANCE = 0.01
+
+# Rows of the scratch array of one query, in the order of places.
+_SCORE, _GAIN, _LAMBDA, _HESSIAN, _PAIR_LAMBDA, _PAIR_HESSIAN = range(6)
+_N_SCRATCH = 6
+
+
+@kernel
+def inverse_ideal_gains(
+    label: IntArray,
+    group_starts: IntArray,
+    gain_of_label: FloatArray,
+    discount: FloatArray,
+    n_places: int,
+    inverse_ideal: FloatArray,
+) -> None:
+    """Write one over each query's best possible discounted gain of its first places; 0 if there is nothing to gain."""
+    n_rows_of_label = np.empty(gain_of_label.size, np.int64)
+    for query in range(inverse_ideal.size):
+        start, stop = group_starts[query], group_starts[query + 1]
+        for value in range(gain_of_label.size):
+            n_rows_of_label[value] = 0
+        for row in range(start, stop):
+            n_rows_of_label[label[row]] += 1
+        ideal = 0.0
+        highest = gain_of_label.size - 1
+        for place in range(min(n_places, stop - start)):
+            while n_rows_of_label[highest] == 0:
+                highest -= 1
+            n_rows_of_label[highest] -= 1
+            ideal += gain_of_label[highest] * discount[place]
+        inverse_ideal[query] = 1.0 / ideal if ideal > 0.0 else 0.0
+
+
+@kernel
+def _add_pairs_of_place(
+    place: int, size: int, inverse_ideal: float, by_distance: bool, discount: FloatArray, scratch: FloatArray
+) -> float:
+    """Add the pairs of one place with all places behind it; returns the sum of their lambdas, each counted twice.
+
+    A pair of equal labels has a gap of zero and adds nothing, which saves a branch.
+    """
+    own_score, own_gain, own_discount = scratch[_SCORE, place], scratch[_GAIN, place], discount[place]
+    # Slices count from zero: the compiler makes vector code only of loops that cannot meet a negative index.
+    behind = slice(place + 1, size)
+    score, gain, discounts = scratch[_SCORE, behind], scratch[_GAIN, behind], discount[behind]
+    lambdas, hessians = scratch[_LAMBDA, behind], scratch[_HESSIAN, behind]
+    pair_lambda, pair_hessian = scratch[_PAIR_LAMBDA, behind], scratch[_PAIR_HESSIAN, behind]
+    distance_factor = 1.0 if by_distance else 0.0
+    distance_offset = _SMALLEST_DISTANCE if by_distance else 1.0
+    for other in range(score.size):
+        gap = own_gain - gain[other]
+        distance = own_score - score[other]
+        change = abs(gap) * (own_discount - discounts[other]) * inverse_ideal
+        change /= distance_offset + distance_factor * distance
+        wrong = 1.0 / (1.0 + exp(distance if gap > 0.0 else -distance))
+        pair_lambda[other] = wrong * change if gap > 0.0 else -wrong * change
+        pair_hessian[other] = wrong * (1.0 - wrong) * change
+        lambdas[other] += pair_lambda[other]
+        hessians[other] += pair_hessian[other]
+    own_lambda, own_hessian, total = 0.0, 0.0, 0.0
+    for other in range(score.size):
+        own_lambda += pair_lambda[other]
+        own_hessian += pair_hessian[other]
+        total += 2.0 * abs(pair_lambda[other])
+    scratch[_LAMBDA, place] -= own_lambda
+    scratch[_HESSIAN, place] += own_hessian
+    return total
+
+
+@kernel
+def lambdarank_gradients(
+    gain: FloatArray,
+    weight: FloatArray,
+    group_starts: IntArray,
+    inverse_ideal: FloatArray,
+    discount: FloatArray,
+    n_places: int,
+    score: FloatArray,
+    first_query: int,
+    stop_query: int,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """Write the gradients and hessians of the rows of some queries; an empty `weight` means one for every row."""
+    largest = 0
+    for query in range(first_query, stop_query):
+        largest = max(largest, group_starts[query + 1] - group_starts[query])
+    scratch = np.empty((_N_SCRATCH, largest))
+    descending = np.empty(largest)
+    order = np.empty(largest, np.int64)
+    for query in range(first_query, stop_query):
+        start = group_starts[query]
+        size = group_starts[query + 1] - start
+        for place in range(size):
+            descending[place] = -score[start + place]
+            order[place] = place
+        order_by_key(descending, order, size)
+        for place in range(size):
+            scratch[_SCORE, place] = score[start + order[place]]
+            scratch[_GAIN, place] = gain[start + order[place]]
+            scratch[_LAMBDA, place] = 0.0
+            scratch[_HESSIAN, place] = 0.0
+        total = 0.0
+        if inverse_ideal[query] > 0.0:
+            by_distance = scratch[_SCORE, 0] != scratch[_SCORE, size - 1]
+            for place in range(min(n_places, size - 1)):
+                total += _add_pairs_of_place(place, size, inverse_ideal[query], by_distance, discount, scratch)
+        factor = log(1.0 + total) / (_LN2 * total) if total > 0.0 else 1.0
+        for place in range(size):
+            row = start + order[place]
+            row_factor = factor * weight[row] if weight.size > 0 else factor
+            gradients[row] = np.float32(scratch[_LAMBDA, place] * row_factor)
+            hessians[row] = np.float32(scratch[_HESSIAN, place] * row_factor)

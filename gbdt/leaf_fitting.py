@@ -1,0 +1,108 @@
+"""The values of a finished tree's leaves, and what they add to the scores of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.dataset import Dataset
+from gbdt.grower import GrownTree
+from gbdt.kernels.leaf_values import add_to_rows, sum_leaves
+from gbdt.kernels.partition import route_rows
+from gbdt.parameters import TrainParameters
+from gbdt.quantisation import Quantised
+from gbdt.threads import Workers
+
+_LEAVES_WORTH_A_THREAD = 8
+
+
+def newton_values(
+    grown: GrownTree,
+    gradients: npt.NDArray[np.float32],
+    hessians: npt.NDArray[np.float32],
+    quantised: Quantised,
+    parameters: TrainParameters,
+    workers: Workers,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """-T(G) / (H + l2) times the learning rate, from exact sums of the gradients as they were; and H."""
+    starts, counts = grown.leaf_ranges()
+    sums = np.empty((len(starts), 2), np.int64)
+    scales = quantised.fine_gradient_scale, quantised.fine_hessian_scale
+    workers.run_ranges(
+        lambda a, b: sum_leaves(grown.rows, starts[a:b], counts[a:b], gradients, hessians, *scales, sums[a:b]),
+        len(starts),
+        _LEAVES_WORTH_A_THREAD,
+    )
+    gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
+    shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
+    divisor = hessian + parameters.reg_lambda
+    value = np.divide(-shrunk, divisor, out=np.zeros_like(shrunk), where=divisor > 0.0)
+    return parameters.learning_rate * value, hessian
+
+
+def percentile_values(
+    grown: GrownTree,
+    residuals: npt.NDArray[np.float64],
+    weight: npt.NDArray[np.float64] | None,
+    share: float,
+    learning_rate: float,
+) -> npt.NDArray[np.float64]:
+    """The weighted percentile of target - score in each leaf, times the learning rate."""
+    values = np.empty(len(grown.leaves))
+    for leaf, (start, count) in enumerate(zip(*grown.leaf_ranges(), strict=True)):
+        rows = grown.rows[start : start + count]
+        values[leaf] = learning_rate * percentile(residuals[rows], None if weight is None else weight[rows], share)
+    return values
+
+
+def percentile(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None, share: float) -> float:
+    """The smallest value whose weight together with all smaller ones reaches a share of the total.
+
+    Without weights, halfway between two rows is interpolated, as numpy does. Weights are added in fixed point:
+    the answer does not depend on the order of the rows.
+    """
+    if weight is None:
+        return float(np.quantile(values, share))
+    order = np.argsort(values, kind="stable")
+    fixed = np.rint(weight[order] * (2.0**40 / max(float(weight.max()), 1e-300))).astype(np.int64)
+    running = np.cumsum(fixed)
+    return float(values[order[np.searchsorted(running, share * running[-1])]]) if running[-1] > 0 else 0.0
+
+
+def add_to_scores(
+    grown: GrownTree,
+    dataset: Dataset,
+    bag: npt.NDArray[np.uint32] | None,
+    leaf_value: npt.NDArray[np.float64],
+    scores: npt.NDArray[np.float64],
+    workers: Workers,
+) -> None:
+    """Add the tree to the scores of all rows, those outside its bag included."""
+    starts, counts = grown.leaf_ranges()
+    _add(grown.rows, starts, counts, leaf_value, scores, workers)
+    if bag is None:
+        return
+    outside = np.ones(dataset.n_rows, bool)
+    outside[bag] = False
+    rows = np.flatnonzero(outside).astype(np.uint32)
+    node_starts, node_counts = np.zeros(len(grown.nodes), np.int64), np.zeros(len(grown.nodes), np.int64)
+    route_rows(
+        dataset.storage, dataset.plan.layout, grown.nodes, grown.categories, grown.splits,
+        np.empty(65_536, np.uint8), rows, np.empty_like(rows), node_starts, node_counts,
+    )  # fmt: skip
+    _add(rows, node_starts[grown.leaves], node_counts[grown.leaves], leaf_value, scores, workers)
+
+
+def _add(
+    rows: npt.NDArray[np.uint32],
+    starts: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    leaf_value: npt.NDArray[np.float64],
+    scores: npt.NDArray[np.float64],
+    workers: Workers,
+) -> None:
+    workers.run_ranges(
+        lambda a, b: add_to_rows(rows, starts[a:b], counts[a:b], leaf_value[a:b], scores),
+        len(starts),
+        _LEAVES_WORTH_A_THREAD,
+    )

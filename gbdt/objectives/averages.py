@@ -1,0 +1,69 @@
+"""Averages for first scores: weighted means, class shares and percentiles that do not depend on the order of rows.
+
+Sums are of integers, exact or in fixed point; sorting does the rest.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
+from gbdt.metrics.exact_mean import ExactMean, exact_integer
+from gbdt.objectives.protocol import FloatArray, IntArray
+
+# LightGBM keeps class shares this far from 0 and 1, where logarithms and log-odds are infinite.
+SMALLEST_SHARE = 1e-15
+
+# Fixed-point sums of weights stay below 2^62.
+_WEIGHT_SUM_BITS = 62
+
+
+def weighted_mean(values: FloatArray, weight: FloatArray | None) -> float:
+    """The mean of values of either sign."""
+    positive, negative = ExactMean(), ExactMean()
+    positive.add(np.maximum(values, 0.0), weight)
+    negative.add(np.maximum(-values, 0.0), weight)
+    return positive.value() - negative.value()
+
+
+def class_shares(label: IntArray, weight: FloatArray | None, n_classes: int) -> FloatArray:
+    """The share of each class in the total weight."""
+    if weight is None:
+        return np.bincount(label, minlength=n_classes) / len(label)
+    totals = [_exact_sum(weight[label == number]) for number in range(n_classes)]
+    return np.array([total / sum(totals) for total in totals])
+
+
+def percentile(values: FloatArray, weight: FloatArray | None, level: float) -> float:
+    """The value at a level between 0 and 1.
+
+    Without weights it is interpolated between two neighbours, as LightGBM does it. With weights it is the lowest value
+    at which the weight of all rows up to there exceeds that share of the total: LightGBM interpolates here only where
+    weights are at least 1, so that its result depends on their unit and on the order of equal values.
+    """
+    if weight is None:
+        # Adding zero turns -0.0 into 0.0: which of the two a sort finds first depends on the order of rows.
+        return float(np.quantile(values, level)) + 0.0
+    order = np.argsort(values)
+    cumulated = np.cumsum(_fixed_point(weight)[order])
+    total = int(cumulated[-1])
+    threshold = min(math.floor(level * total), total - 1)
+    return float(values[order[np.searchsorted(cumulated, threshold, side="right")]]) + 0.0
+
+
+def _exact_sum(values: FloatArray) -> int:
+    buckets = np.zeros((N_BUCKETS, 2), np.int64)
+    add_exactly(values, buckets)
+    total = exact_integer(buckets)
+    if total is None:
+        raise ValueError("A sample weight is not finite: weights must be finite numbers of at least 0.")
+    return total
+
+
+def _fixed_point(weight: FloatArray) -> IntArray:
+    """Weights as integers in a unit that is a power of two, so small that only the last bits of a weight are lost."""
+    _, exponent = math.frexp(float(weight.max()))
+    shift = _WEIGHT_SUM_BITS - len(weight).bit_length() - exponent
+    return np.rint(np.ldexp(weight, shift)).astype(np.int64)

@@ -1,0 +1,47 @@
+"""Softmax over several classes: one score and one tree for each class."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gbdt.kernels.gradients import softmax_gradients
+from gbdt.kernels.metric_loops import logarithm
+from gbdt.objectives.averages import SMALLEST_SHARE, class_shares
+from gbdt.objectives.protocol import NO_WEIGHT, FloatArray, SingleArray
+from gbdt.objectives.targets import class_numbers
+from gbdt.parameters import ParameterError
+from gbdt.threads import Workers
+
+
+class Multiclass:
+    """Log loss of the softmax of the scores; the first scores are the logarithms of the class shares."""
+
+    name = "multiclass"
+    constant_hessian = False
+    leaf_percentile = None
+
+    def __init__(self, target: FloatArray, weight: FloatArray | None, n_classes: int) -> None:
+        if n_classes < 2:
+            raise ParameterError(f"n_classes={n_classes!r} is out of range: 'multiclass' needs at least 2 classes.")
+        self.n_outputs = n_classes
+        self._target = target
+        self._label = class_numbers(self.name, target, n_classes, "classes")
+        self._weight = weight
+
+    def base_scores(self) -> FloatArray:
+        shares = class_shares(self._label, self._weight, self.n_outputs)
+        return logarithm(np.maximum(shares, SMALLEST_SHARE))
+
+    def compute_gradients(
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+    ) -> None:
+        target = self._target
+        weight = NO_WEIGHT if self._weight is None else self._weight
+        # LightGBM's factor: a class's own second derivative ignores that the other scores move against it.
+        hessian_factor = self.n_outputs / (self.n_outputs - 1)
+        workers.run_ranges(
+            lambda start, stop: softmax_gradients(
+                target, weight, hessian_factor, score, start, stop, gradients, hessians
+            ),
+            len(target),
+        )

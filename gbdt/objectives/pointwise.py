@@ -1,0 +1,187 @@
+"""Objectives with one score a row, whose loss is a sum over rows."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+import numpy as np
+
+from gbdt.kernels.gradients import binary_gradients, poisson_gradients, slope_gradients, squared_error_gradients
+from gbdt.kernels.metric_loops import logarithm
+from gbdt.objectives.averages import SMALLEST_SHARE, percentile, weighted_mean
+from gbdt.objectives.protocol import NO_WEIGHT, FloatArray, SingleArray
+from gbdt.objectives.targets import class_numbers, require_real, require_target
+from gbdt.parameters import ParameterError
+from gbdt.threads import Workers
+
+# exp(0.7): LightGBM's poisson_max_delta_step, which keeps steps short where the rate is close to zero.
+_POISSON_HESSIAN_FACTOR = 2.0137527074704766
+
+
+class _Pointwise(ABC):
+    """One output, and a loop over rows that may run in any ranges."""
+
+    name: str
+    n_outputs = 1
+    constant_hessian = False
+    leaf_percentile: float | None = None
+
+    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
+        self._target = target
+        self._weight = weight
+        self._kernel_weight = NO_WEIGHT if weight is None else weight
+
+    def base_scores(self) -> FloatArray:
+        return np.array([self._base_score()])
+
+    def compute_gradients(
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+    ) -> None:
+        def write_rows(start: int, stop: int) -> None:
+            rows = slice(start, stop)
+            self._write(
+                self._target[rows], self._kernel_weight[rows], score[0, rows], gradients[0, rows], hessians[0, rows]
+            )
+
+        workers.run_ranges(write_rows, len(self._target))
+
+    @abstractmethod
+    def _base_score(self) -> float: ...
+
+    @abstractmethod
+    def _write(
+        self,
+        target: FloatArray,
+        weight: FloatArray,
+        score: FloatArray,
+        gradients: SingleArray,
+        hessians: SingleArray,
+    ) -> None:
+        """Write the derivatives of a range of rows; an empty array of weights or hessians is empty in any range."""
+
+
+class Binary(_Pointwise):
+    """Log loss of two classes, 0 and 1; the score is the log-odds of class 1."""
+
+    name = "binary"
+
+    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
+        super().__init__(target, weight)
+        class_numbers(self.name, target, 2, "classes")
+
+    def _base_score(self) -> float:
+        share = min(max(weighted_mean(self._target, self._weight), SMALLEST_SHARE), 1.0 - SMALLEST_SHARE)
+        return _log(share / (1.0 - share))
+
+    def _write(
+        self,
+        target: FloatArray,
+        weight: FloatArray,
+        score: FloatArray,
+        gradients: SingleArray,
+        hessians: SingleArray,
+    ) -> None:
+        binary_gradients(target, weight, score, gradients, hessians)
+
+
+class SquaredError(_Pointwise):
+    """Half the squared error; the score is the mean."""
+
+    name = "regression"
+
+    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
+        super().__init__(target, weight)
+        self.constant_hessian = weight is None
+        require_real(self.name, target)
+
+    def _base_score(self) -> float:
+        return weighted_mean(self._target, self._weight)
+
+    def _write(
+        self,
+        target: FloatArray,
+        weight: FloatArray,
+        score: FloatArray,
+        gradients: SingleArray,
+        hessians: SingleArray,
+    ) -> None:
+        squared_error_gradients(target, weight, score, gradients, hessians)
+
+
+class _Kinked(_Pointwise):
+    """A loss with constant slopes on both sides of the target; the score is a percentile."""
+
+    leaf_percentile: float
+
+    def __init__(
+        self, target: FloatArray, weight: FloatArray | None, level: float, slopes: tuple[float, float, float]
+    ) -> None:
+        super().__init__(target, weight)
+        self.constant_hessian = weight is None
+        self.leaf_percentile = level
+        self._slopes = np.array(slopes)
+        require_real(self.name, target)
+
+    def _base_score(self) -> float:
+        return percentile(self._target, self._weight, self.leaf_percentile)
+
+    def _write(
+        self,
+        target: FloatArray,
+        weight: FloatArray,
+        score: FloatArray,
+        gradients: SingleArray,
+        hessians: SingleArray,
+    ) -> None:
+        slope_gradients(target, weight, self._slopes, score, gradients, hessians)
+
+
+class AbsoluteError(_Kinked):
+    """The absolute error; the score is the median."""
+
+    name = "regression_l1"
+
+    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
+        super().__init__(target, weight, 0.5, (-1.0, 0.0, 1.0))
+
+
+class Quantile(_Kinked):
+    """The pinball loss; the score is the quantile at level alpha."""
+
+    name = "quantile"
+
+    def __init__(self, target: FloatArray, weight: FloatArray | None, alpha: float) -> None:
+        if not 0.0 < alpha < 1.0:
+            raise ParameterError(f"alpha={alpha!r} is out of range: the quantile level must be above 0 and below 1.")
+        super().__init__(target, weight, alpha, (-alpha, 1.0 - alpha, 1.0 - alpha))
+
+
+class Poisson(_Pointwise):
+    """Counts and other rates that are never negative; the score is the logarithm of the mean."""
+
+    name = "poisson"
+
+    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
+        super().__init__(target, weight)
+        require_real(self.name, target)
+        require_target(self.name, target, target >= 0.0, "targets of at least 0")
+        self._mean = weighted_mean(target, weight)
+        if self._mean == 0.0:
+            raise ValueError("All targets (of rows with any weight) are 0, but objective 'poisson' needs one above 0.")
+
+    def _base_score(self) -> float:
+        return _log(self._mean)
+
+    def _write(
+        self,
+        target: FloatArray,
+        weight: FloatArray,
+        score: FloatArray,
+        gradients: SingleArray,
+        hessians: SingleArray,
+    ) -> None:
+        poisson_gradients(target, weight, _POISSON_HESSIAN_FACTOR, score, gradients, hessians)
+
+
+def _log(value: float) -> float:
+    return float(logarithm(np.array([value]))[0])

@@ -1,0 +1,86 @@
+"""LambdaRank: pairs of rows of a query, weighted by what swapping them would change in its NDCG.
+
+The conventions are LightGBM's: a row of label l gains 2^l - 1, place p (from 0) is discounted by 1 / log2(p + 2), and
+only pairs with a row among the first `truncation_level` places count. A pair is divided by the distance of its scores,
+and a query's lambdas by a factor that grows with the logarithm of their sum (`lambdarank_norm`). Rows with equal
+scores rank in the order in which they came.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from gbdt.kernels.lambdarank import inverse_ideal_gains, lambdarank_gradients
+from gbdt.kernels.metric_loops import logarithm
+from gbdt.objectives.protocol import NO_WEIGHT, FloatArray, IntArray, SingleArray
+from gbdt.objectives.targets import class_numbers
+from gbdt.parameters import ParameterError
+from gbdt.threads import Workers
+
+_HIGHEST_LABEL = 31
+# A row meets up to `truncation_level` others, so fewer rows are worth a thread than in a loop over single rows.
+_ROWS_WORTH_A_THREAD = 1024
+
+
+class LambdaRank:
+    """Gradients for queries given by the numbers of their first rows."""
+
+    name = "lambdarank"
+    n_outputs = 1
+    constant_hessian = False
+    leaf_percentile = None
+
+    def __init__(
+        self, target: FloatArray, weight: FloatArray | None, group_starts: IntArray | None, truncation_level: int
+    ) -> None:
+        if truncation_level < 1:
+            raise ParameterError(
+                f"lambdarank_truncation_level={truncation_level!r} is out of range: it must be at least 1."
+            )
+        label = class_numbers(self.name, target, _HIGHEST_LABEL + 1, "labels")
+        self._group_starts = _checked_group_starts(group_starts, len(target))
+        self._weight = NO_WEIGHT if weight is None else weight
+        self._n_places = truncation_level
+        gain_of_label = np.ldexp(1.0, np.arange(_HIGHEST_LABEL + 1)) - 1.0
+        self._gain = gain_of_label[label]
+        logarithms = logarithm(np.arange(2.0, int(np.diff(self._group_starts).max()) + 2.0))
+        self._discount = logarithms[0] / logarithms
+        self._inverse_ideal = np.empty(len(self._group_starts) - 1)
+        inverse_ideal_gains(
+            label, self._group_starts, gain_of_label, self._discount, truncation_level, self._inverse_ideal
+        )
+
+    def base_scores(self) -> FloatArray:
+        return np.zeros(1)
+
+    def compute_gradients(
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+    ) -> None:
+        row_score, row_gradients, row_hessians = score[0], gradients[0], hessians[0]
+        n_queries = len(self._inverse_ideal)
+        workers.run_ranges(
+            lambda first, stop: lambdarank_gradients(
+                self._gain,
+                self._weight,
+                self._group_starts,
+                self._inverse_ideal,
+                self._discount,
+                self._n_places,
+                row_score,
+                first,
+                stop,
+                row_gradients,
+                row_hessians,
+            ),
+            n_queries,
+            smallest=max(1, n_queries * _ROWS_WORTH_A_THREAD // len(self._gain)),
+        )
+
+
+def _checked_group_starts(group_starts: IntArray | None, n_rows: int) -> IntArray:
+    if group_starts is None:
+        raise ValueError("Objective 'lambdarank' needs to know which rows form a query: pass `group` or `qid`.")
+    starts = np.ascontiguousarray(group_starts, np.int64)
+    if len(starts) < 2 or starts[0] != 0 or starts[-1] != n_rows or (np.diff(starts) <= 0).any():
+        raise ValueError(f"The sizes in `group` must all be at least 1 and add up to the number of rows, {n_rows}.")
+    return starts

@@ -1,0 +1,147 @@
+"""How many bits a tree's gradients and hessians get, and how they share a word.
+
+A word has three fields: row count, hessian, gradient (signed, on top). A field of b bits summed over m rows
+needs b + log2(m) bits, so finer numbers mean smaller blocks. Three levels are tried in turn; the first whose
+steps are small against the *typical* value is taken, because a few outliers must not round everybody else to
+zero. Scales are powers of two: multiplying by them never rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.layout import PACKING, RecordArray
+from gbdt.kernels.quantise import largest_magnitude, pack_words, sum_magnitudes
+from gbdt.random_keys import Purpose, random_key
+from gbdt.threads import Workers
+
+_TYPICAL_SCALE_BITS = 20
+
+
+@dataclass(frozen=True)
+class _Level:
+    """Bits of one row's gradient and hessian, and of the row count of a block."""
+
+    gradient_bits: int
+    hessian_bits: int
+    count_bits: int
+    two_words: bool = False
+
+
+# 1 sign bit + 3 x count bits + gradient bits + hessian bits = 64 in the packed levels.
+_COARSE = _Level(10, 8, 15)
+_FINE = _Level(13, 11, 13)
+_EXACT = _Level(40, 31, 16, two_words=True)
+# Without hessians: 1 sign bit + 2 x count bits + gradient bits = 64.
+_CONSTANT = _Level(31, 0, 16)
+_CONSTANT_EXACT = _Level(39, 0, 12)
+# The least number of steps that the mean magnitude must have.
+_FEWEST_GRADIENT_STEPS = 8.0
+_FEWEST_HESSIAN_STEPS = 4.0
+
+
+@dataclass(frozen=True)
+class Quantised:
+    """The words of one tree and what their units are worth."""
+
+    words: npt.NDArray[np.int64]  # [1 or 2, row]
+    packing: RecordArray
+    gradient_scale: float  # integer units per unit of gradient
+    hessian_scale: float
+    fine_gradient_scale: float  # of the fixed-point sums that leaf values are made of
+    fine_hessian_scale: float
+
+
+def quantise(
+    gradients: npt.NDArray[np.float32],
+    hessians: npt.NDArray[np.float32],
+    *,
+    precision: Literal["auto", "fast", "exact"],
+    first_row_number: int,
+    seed: int,
+    tree: int,
+    workers: Workers,
+) -> Quantised:
+    """Pack the gradients of all rows; an empty `hessians` says that every hessian is 1."""
+    n_rows = len(gradients)
+    largest_gradient = _largest(gradients, workers)
+    largest_hessian = _largest(hessians, workers) if len(hessians) else 1.0
+    typical_gradient = _typical_share(gradients, largest_gradient, workers)
+    typical_hessian = _typical_share(hessians, largest_hessian, workers) if len(hessians) else 1.0
+    level = _level(precision, len(hessians) == 0, typical_gradient, typical_hessian)
+    row_bits = max(n_rows, 1).bit_length()
+    gradient_scale = _power_of_two(min(level.gradient_bits, 62 - row_bits), largest_gradient)
+    hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if len(hessians) else 1.0
+    packing = _packing(level)
+    words = np.empty((2 if level.two_words else 1, n_rows), np.int64)
+    key = random_key(seed, Purpose.ROUNDING, tree)
+    workers.run_ranges(
+        lambda start, stop: pack_words(
+            gradients, hessians, start, stop, first_row_number, key, gradient_scale, hessian_scale, packing, words
+        ),
+        n_rows,
+    )
+    fine_bits = min(40, 62 - row_bits)
+    return Quantised(
+        words,
+        packing,
+        gradient_scale,
+        hessian_scale,
+        _power_of_two(fine_bits, largest_gradient),
+        _power_of_two(fine_bits, largest_hessian) if len(hessians) else 1.0,
+    )
+
+
+def _largest(values: npt.NDArray[np.float32], workers: Workers) -> float:
+    return max(workers.run_ranges(lambda start, stop: largest_magnitude(values, start, stop), len(values)))
+
+
+def _typical_share(values: npt.NDArray[np.float32], largest: float, workers: Workers) -> float:
+    """The mean magnitude over the largest one."""
+    scale = _power_of_two(_TYPICAL_SCALE_BITS, largest)
+    total = sum(workers.run_ranges(lambda start, stop: sum_magnitudes(values, start, stop, scale), len(values)))
+    return total / (max(len(values), 1) * (1 << _TYPICAL_SCALE_BITS))
+
+
+def _level(precision: str, constant_hessian: bool, typical_gradient: float, typical_hessian: float) -> _Level:
+    if constant_hessian:
+        return _CONSTANT_EXACT if precision == "exact" else _CONSTANT
+    if precision == "exact":
+        return _EXACT
+    for level in (_COARSE, _FINE):
+        gradient_steps = typical_gradient * (1 << level.gradient_bits)
+        hessian_steps = typical_hessian * (1 << level.hessian_bits)
+        if gradient_steps >= _FEWEST_GRADIENT_STEPS and hessian_steps >= _FEWEST_HESSIAN_STEPS:
+            return level
+    return _FINE if precision == "fast" else _EXACT
+
+
+def _power_of_two(bits: int, largest: float) -> float:
+    """The power of two that takes `largest` to at most 2**bits."""
+    if not 0.0 < largest < math.inf:
+        return 1.0
+    return math.ldexp(1.0, bits - math.frexp(largest)[1])
+
+
+def _packing(level: _Level) -> RecordArray:
+    count_mask = (1 << level.count_bits) - 1
+    packing = np.zeros(1, PACKING)
+    packing["count_mask"] = count_mask
+    packing["block_rows"] = count_mask
+    packing["packed_rows"] = 0 if level.two_words else count_mask
+    packing["two_words"] = level.two_words
+    if level.hessian_bits == 0:
+        packing["gradient_shift"] = level.count_bits
+        packing["hessian_mask"] = count_mask
+        return packing
+    hessian_field = level.hessian_bits + level.count_bits
+    packing["hessian_shift"] = level.count_bits
+    packing["hessian_mask"] = (1 << hessian_field) - 1
+    packing["hessian_factor"] = 1 << level.count_bits
+    packing["gradient_shift"] = 0 if level.two_words else level.count_bits + hessian_field
+    return packing

@@ -1,0 +1,75 @@
+"""Who runs kernels side by side, and on how many threads.
+
+Kernels release the GIL, so plain Python threads suffice: any number of fits may run at once in one process,
+and no threading layer spins on a core that somebody else needs.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# Below this many rows a range is not worth handing to another thread (about 30 microseconds a hand-over).
+_ROWS_WORTH_A_THREAD = 16_384
+
+
+def available_threads() -> int:
+    """The cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+class Workers:
+    """A fixed number of threads for the length of one job; with one thread everything runs in the caller."""
+
+    def __init__(self, n_threads: int) -> None:
+        self.n_threads = n_threads
+        self._pool = ThreadPoolExecutor(n_threads - 1, "dmlgbm") if n_threads > 1 else None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def run(self, tasks: Iterable[Callable[[], Any]]) -> list[Any]:
+        """The results of all tasks, in order. The caller's thread works too."""
+        waiting = list(tasks)
+        if self._pool is None or len(waiting) <= 1:
+            return [task() for task in waiting]
+        futures = [self._pool.submit(task) for task in waiting[1:]]
+        try:
+            first = waiting[0]()
+        finally:
+            # No task may outlive the arrays of its caller, even when another one failed.
+            for future in futures:
+                future.exception()
+        return [first, *(future.result() for future in futures)]
+
+    def run_ranges(self, task: Callable[[int, int], Any], n: int, smallest: int = _ROWS_WORTH_A_THREAD) -> list[Any]:
+        """The results of task(start, stop) over one range a thread, together covering 0..n."""
+        n_ranges = max(1, min(self.n_threads, n // smallest))
+        bounds = [n * k // n_ranges for k in range(n_ranges + 1)]
+        return self.run([lambda k=k: task(bounds[k], bounds[k + 1]) for k in range(n_ranges)])
+
+    def run_each(self, task: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+        """The results of task(item), in order; threads take items as they become free."""
+        if self._pool is None or len(items) <= 1:
+            return [task(item) for item in items]
+        results: list[Any] = [None] * len(items)
+        places = iter(range(len(items)))
+
+        def work() -> None:
+            for place in places:
+                results[place] = task(items[place])
+
+        self.run([work] * self.n_threads)
+        return results

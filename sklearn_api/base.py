@@ -1,0 +1,186 @@
+"""What the three estimators share: parameters, one way to train, one way to predict, saving.
+
+An estimator turns what the user passes into the engine's own types (`RowData`), trains, and stores the result. Nothing
+is stored before training has succeeded, so a failed `fit` leaves a fitted estimator as it was.
+"""
+
+from __future__ import annotations
+
+import os
+from abc import abstractmethod
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from gbdt.atomic_file import write_atomically
+from gbdt.booster import Booster
+from gbdt.objectives import ObjectiveSettings
+from gbdt.table import Table
+from gbdt.training import TrainingResult
+from sklearn_api.columns import categorical_features, table_like
+from sklearn_api.continuation import Start, starting_point
+from sklearn_api.evaluation import GivenSet
+from sklearn_api.fitting import Callback, NamedRows, boost
+from sklearn_api.parameter_names import canonical_parameters
+from sklearn_api.parameter_values import EngineParameters, checked_iterations, engine_parameters, n_threads_of
+from sklearn_api.row_data import RowData
+from sklearn_api.saved_state import saved_state
+from sklearn_api.tables import table_from
+from sklearn_api.targets import FloatArray
+
+
+class BoostedTrees(BaseEstimator):
+    """Gradient-boosted trees behind scikit-learn's interface; the concrete estimators know their targets."""
+
+    objective: Any
+    n_estimators: int
+    validation_fraction: float
+    eval_metric: Any
+    categorical_feature: Any
+    handle_unknown: str
+    importance_type: str
+    n_jobs: int | None
+    warm_start: bool
+    verbose: int
+
+    def set_params(self, **params: Any) -> Self:
+        """Set parameters by name or alias; an unknown name is an error with a suggestion."""
+        super().set_params(**canonical_parameters(params, self._get_param_names(), type(self).__name__))
+        return self
+
+    @property
+    def feature_importances_(self) -> FloatArray:
+        """How often ("split") or with how much total gain ("gain") each feature was used, by `importance_type`."""
+        check_is_fitted(self)
+        return self.booster_.feature_importance(self.importance_type)
+
+    def apply(self, X: Any) -> npt.NDArray[np.int32]:
+        """The leaf that each row reaches in each tree, [row, tree]; the trees of one iteration stand side by side."""
+        leaves = self.booster_.leaf_indices(self._table_to_predict(X))
+        return leaves[:, : self._n_iterations(None) * self.booster_.n_outputs]
+
+    def save_model(self, path: str | os.PathLike[str]) -> None:
+        """Write the fitted estimator to one file that holds no code; `dmlgbm.load_model` reads it."""
+        check_is_fitted(self)
+        self.booster_.metadata["estimator"] = saved_state(self)
+        write_atomically(path, self.booster_.to_bytes())
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "booster_" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        tags.target_tags.required = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        if "booster_" in state:
+            state["booster_"] = self.booster_.to_bytes()
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        if "booster_" in state:
+            state = {**state, "booster_": Booster.from_bytes(state["booster_"])}
+        super().__setstate__(state)
+
+    # Training.
+
+    @abstractmethod
+    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, RowData]:
+        """The rows to learn from and the rows that early stopping watches where there is no evaluation set."""
+
+    def _engine_parameters(self) -> EngineParameters:
+        return engine_parameters(self.get_params(deep=False))
+
+    def _starting_point(self, init_model: Any) -> Start:
+        return starting_point(init_model, self.booster_ if self.warm_start and self.__sklearn_is_fitted__() else None)
+
+    def _training_table(self, X: Any, start: Start) -> Table:
+        if start.booster is None:
+            return table_from(X, categorical_feature=self.categorical_feature)
+        return self._table_for(start.booster, X)
+
+    def _evaluation_table(self, given: GivenSet, training: Table) -> Table:
+        return table_like(
+            given.X,
+            training.names,
+            categorical_features(training),
+            estimator_name=type(self).__name__,
+            name=f"X of {given.label}",
+        )
+
+    def _fit_rows(
+        self,
+        parameters: EngineParameters,
+        objective: ObjectiveSettings,
+        training: RowData,
+        watched: Sequence[NamedRows],
+        start: Start,
+        callbacks: Sequence[Callback] | None,
+    ) -> Self:
+        """Train on rows that have been checked, and store the result."""
+        if parameters.train.early_stopping_rounds is not None and not watched:
+            learnt_from, validation = self._set_aside(training, parameters.train.seed)
+            watched = [("validation", validation)]
+        else:
+            learnt_from = training
+        result = boost(
+            parameters,
+            objective,
+            learnt_from,
+            watched,
+            start,
+            eval_metric=self.eval_metric,
+            eval_at=getattr(self, "eval_at", ()),
+            report_every=int(self.verbose),
+            callbacks=callbacks,
+        )
+        self._store(result)
+        return self
+
+    def _store(self, result: TrainingResult) -> None:
+        self._store_booster(result.booster)
+        self.evals_result_ = result.evaluations
+        self.best_iteration_ = result.best_iteration
+        self.best_score_ = result.best_score
+
+    def _store_booster(self, booster: Booster) -> None:
+        self.booster_ = booster
+        self.n_iter_ = booster.n_iterations
+        self.n_features_in_ = booster.n_features
+        if booster.feature_names is not None:
+            self.feature_names_in_ = np.array(booster.feature_names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    # Prediction.
+
+    def _table_to_predict(self, X: Any) -> Table:
+        check_is_fitted(self)
+        return self.booster_.encode(self._table_for(self.booster_, X), self.handle_unknown)
+
+    def _table_for(self, booster: Booster, X: Any) -> Table:
+        categorical = [categories is not None for categories in booster.categories]
+        return table_like(X, booster.feature_names, categorical, estimator_name=type(self).__name__)
+
+    def _n_iterations(self, num_iteration: int | None) -> int:
+        """How many iterations to predict with: the best one if early stopping found it, unless told otherwise."""
+        if num_iteration is None:
+            return self.booster_.n_iterations if self.best_iteration_ is None else self.best_iteration_
+        return checked_iterations(num_iteration, self.booster_.n_iterations)
+
+    def _raw_scores(self, X: Any, num_iteration: int | None = None) -> FloatArray:
+        """Scores before any link function, [output, row]."""
+        table = self._table_to_predict(X)
+        n_iterations = self._n_iterations(num_iteration)
+        return self.booster_.raw_scores(table, n_iterations=n_iterations, n_threads=n_threads_of(self.n_jobs))
+
+    def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
+        return self.booster_.staged_raw_scores(self._table_to_predict(X))

@@ -1,0 +1,85 @@
+"""From checked rows and parameters to a trained booster: metrics, callbacks and the call of the engine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gbdt.callbacks import log_evaluation
+from gbdt.metrics import Metric
+from gbdt.objectives import ObjectiveSettings
+from gbdt.training import EvaluationSet, TrainingResult, train
+from sklearn_api.continuation import Start
+from sklearn_api.evaluation import on_probabilities, watched_metrics
+from sklearn_api.parameter_values import EngineParameters
+from sklearn_api.row_data import RowData
+
+Callback = Callable[[Any], None]
+NamedRows = tuple[str, RowData]
+
+
+def n_outputs_of(objective: ObjectiveSettings) -> int:
+    """Scores a row: one for each class, where there are more than two."""
+    several = objective.name == "multiclass" or (objective.name == "custom" and objective.n_classes > 2)
+    return objective.n_classes if several else 1
+
+
+def boost(
+    parameters: EngineParameters,
+    objective: ObjectiveSettings,
+    training: RowData,
+    watched: Sequence[NamedRows],
+    start: Start,
+    *,
+    eval_metric: Any,
+    eval_at: Iterable[int],
+    report_every: int,
+    callbacks: Sequence[Callback] | None,
+) -> TrainingResult:
+    """Train; the first metric on the first watched set decides about early stopping."""
+    metrics = _metrics(parameters, objective, watched, eval_metric, eval_at)
+    return train(
+        replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
+        parameters.binning,
+        training.table,
+        objective,
+        target=training.target,
+        weight=training.weight,
+        init_score=training.init_score,
+        group_starts=training.group_starts,
+        evaluation_sets=[_evaluation_set(name, rows) for name, rows in watched],
+        metrics=metrics,
+        callbacks=[*([log_evaluation(report_every)] if report_every else []), *_checked(callbacks)],
+        initial_model=start.booster,
+        feature_names=training.table.names,
+    )
+
+
+def _metrics(
+    parameters: EngineParameters,
+    objective: ObjectiveSettings,
+    watched: Sequence[NamedRows],
+    eval_metric: Any,
+    eval_at: Iterable[int],
+) -> list[Metric]:
+    if not watched:
+        return []
+    n_outputs = n_outputs_of(objective)
+    metrics = watched_metrics(eval_metric, objective, n_outputs, eval_at, watched[0][1])
+    if not metrics and parameters.train.early_stopping_rounds is not None:
+        raise ValueError("early_stopping=True needs a metric to watch, and a custom objective has none: set eval_metric.")
+    if objective.name == "custom" and objective.n_classes > 1:
+        return [on_probabilities(metric, "binary" if n_outputs == 1 else "multiclass") for metric in metrics]
+    return metrics
+
+
+def _evaluation_set(name: str, rows: RowData) -> EvaluationSet:
+    return EvaluationSet(name, rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts)
+
+
+def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
+    for callback in callbacks or ():
+        if not callable(callback):
+            raise TypeError(f"callbacks must be a list of functions, but it holds {callback!r}.")
+    return callbacks or ()

@@ -1,0 +1,100 @@
+"""Parameter names: what other libraries call ours, and what to say about a name nobody knows.
+
+An alias is listed only if it means exactly the same: a number tuned elsewhere can be moved here unchanged. The
+estimators keep and report (`get_params`) the canonical name alone.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, TypeVar
+
+from sklearn_api.tables.names import did_you_mean
+
+Initialiser = TypeVar("Initialiser", bound=Callable[..., None])
+
+ALIASES_OF: dict[str, tuple[str, ...]] = {
+    "objective": ("loss", "loss_function", "application"),
+    "n_estimators": (
+        *("num_boost_round", "num_iterations", "num_iteration", "num_round", "num_rounds", "num_trees"),
+        *("n_iter", "max_iter", "iterations"),
+    ),
+    "learning_rate": ("eta", "shrinkage_rate"),
+    "num_leaves": ("max_leaf_nodes", "max_leaves", "num_leaf"),
+    "max_bin": ("max_bins",),
+    "subsample_for_bin": ("bin_construct_sample_cnt",),
+    "min_child_samples": ("min_samples_leaf", "min_data_in_leaf"),
+    "min_child_weight": ("min_sum_hessian_in_leaf", "min_sum_hessian"),
+    "min_split_gain": ("min_gain_to_split", "gamma", "min_split_loss"),
+    "reg_alpha": ("lambda_l1",),
+    "reg_lambda": ("lambda_l2", "l2_regularization"),
+    "subsample": ("bagging_fraction",),
+    "subsample_freq": ("bagging_freq",),
+    "colsample_bytree": ("feature_fraction",),
+    "colsample_bynode": ("feature_fraction_bynode", "max_features"),
+    "categorical_feature": ("categorical_features", "cat_features", "cat_feature"),
+    "early_stopping_rounds": ("early_stopping_round", "n_iter_no_change"),
+    "eval_metric": ("metric", "metrics"),
+    "random_state": ("seed", "random_seed"),
+    "n_jobs": ("nthread", "num_threads", "n_threads", "num_thread", "thread_count"),
+    "alpha": ("quantile", "quantile_alpha"),
+    "eval_at": ("ndcg_eval_at", "ndcg_at"),
+}
+
+_CANONICAL = {alias: name for name, aliases in ALIASES_OF.items() for alias in aliases}
+
+
+class UnknownParameterError(TypeError, ValueError):
+    """A name that is no parameter: Python raises TypeError for that, scikit-learn's set_params ValueError."""
+
+
+def canonical_parameters(given: Mapping[str, Any], known: Collection[str], estimator_name: str) -> dict[str, Any]:
+    """`given` under our own names; an unknown name, or two names for one parameter that disagree, is an error."""
+    canonical: dict[str, Any] = {}
+    given_as: dict[str, str] = {}
+    for name, value in given.items():
+        # Names with a double underscore belong to a nested estimator: scikit-learn deals with them.
+        parameter = name if name in known or "__" in name else _CANONICAL.get(name)
+        if parameter is None or (parameter not in known and "__" not in parameter):
+            raise UnknownParameterError(_unknown(name, known, estimator_name))
+        if parameter in canonical and not _same(canonical[parameter], value):
+            raise ValueError(
+                f"{given_as[parameter]}={canonical[parameter]!r} and {name}={value!r} are two names of the parameter "
+                f"{parameter!r} of {estimator_name} and disagree: keep one of them."
+            )
+        canonical.setdefault(parameter, value)
+        given_as.setdefault(parameter, name)
+    return canonical
+
+
+def stores_parameters(initialiser: Initialiser) -> Initialiser:
+    """Make an `__init__` that lists parameters and defaults store them as attributes, and take aliases too.
+
+    The wrapper sees only what the caller wrote, so `max_iter=50, n_estimators=100` is a conflict even though 100 is
+    the default. The signature stays the listed one: scikit-learn and editors show canonical names alone.
+    """
+    parameters = list(inspect.signature(initialiser).parameters.values())[1:]
+    defaults = {parameter.name: parameter.default for parameter in parameters}
+
+    @functools.wraps(initialiser)
+    def store(self: Any, **given: Any) -> None:
+        initialiser(self)
+        for name, value in {**defaults, **canonical_parameters(given, defaults, type(self).__name__)}.items():
+            setattr(self, name, value)
+
+    return store  # type: ignore[return-value]
+
+
+def _unknown(name: str, known: Iterable[str], estimator_name: str) -> str:
+    known = list(known)
+    aliases = [alias for alias, parameter in _CANONICAL.items() if parameter in known]
+    return f"{estimator_name} has no parameter {name!r}{did_you_mean(name, [*aliases, *known])}."
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return bool(one is other or one == other)
+    except ValueError:  # arrays have no single truth
+        return False

@@ -1,0 +1,167 @@
+"""Parameter values: checked by type here, by range in the engine's records, when `fit` starts.
+
+scikit-learn asks for this moment: constructors and `set_params` take anything, so that searches can set parameters
+one after the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+
+from gbdt.parameters import BinningParameters, ParameterError, TrainParameters, names_of
+from gbdt.threads import available_threads
+from sklearn_api.tables.names import did_you_mean
+
+_LARGEST_SEED = 2**64 - 1
+_LARGEST_DRAWN_SEED = 2**31 - 1
+
+_WHOLE_NUMBERS = (
+    *("n_estimators", "num_leaves", "max_depth", "max_bin", "subsample_for_bin", "min_child_samples"),
+    *("subsample_freq", "max_cat_threshold", "max_cat_to_onehot", "min_data_per_group", "early_stopping_rounds"),
+    "lambdarank_truncation_level",
+)
+_NUMBERS = (
+    *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
+    *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
+)
+_FLAGS = ("early_stopping", "warm_start")
+_CHOICES = {"handle_unknown": ("missing", "error"), "importance_type": ("split", "gain")}
+
+# What other libraries call our objectives; the values are ours.
+OBJECTIVE_ALIASES = {
+    **dict.fromkeys(("binary", "binary:logistic", "binary_crossentropy"), "binary"),
+    **dict.fromkeys(("multiclass", "softmax", "multi:softprob", "categorical_crossentropy"), "multiclass"),
+    **dict.fromkeys(
+        ("regression", "regression_l2", "l2", "mse", "squared_error", "mean_squared_error", "reg:squarederror"),
+        "regression",
+    ),
+    **dict.fromkeys(
+        ("regression_l1", "l1", "mae", "absolute_error", "mean_absolute_error", "reg:absoluteerror"), "regression_l1"
+    ),
+    **dict.fromkeys(("quantile", "reg:quantileerror"), "quantile"),
+    **dict.fromkeys(("poisson", "count:poisson"), "poisson"),
+    **dict.fromkeys(("lambdarank", "rank:ndcg"), "lambdarank"),
+}
+
+
+@dataclass(frozen=True)
+class EngineParameters:
+    """The two records that the engine trains by."""
+
+    train: TrainParameters
+    binning: BinningParameters
+
+
+def engine_parameters(parameters: Mapping[str, Any]) -> EngineParameters:
+    """Check every parameter of an estimator and turn those that the engine knows into its records."""
+    check_types(parameters)
+    seed = seed_of(parameters["random_state"])
+    in_record = {name: parameters[name] for name in names_of(TrainParameters) if name in parameters}
+    in_record["early_stopping_rounds"] = parameters["early_stopping_rounds"] if parameters["early_stopping"] else None
+    train = TrainParameters(**_plain(in_record), seed=seed, n_threads=n_threads_of(parameters["n_jobs"]))
+    binning = BinningParameters(
+        max_bin=int(parameters["max_bin"]), sample_rows=int(parameters["subsample_for_bin"]), seed=seed
+    )
+    return EngineParameters(train, binning)
+
+
+def check_types(parameters: Mapping[str, Any]) -> None:
+    """Whether numbers are numbers, and the ranges of the parameters that the engine does not see."""
+    for names, allowed, wanted in (
+        (_WHOLE_NUMBERS, Integral, "a whole number"),
+        (_NUMBERS, Real, "a number"),
+    ):
+        for name in names:
+            value = parameters.get(name, 0)
+            if isinstance(value, bool | np.bool_) or not isinstance(value, allowed):
+                raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}.")
+    for name in _FLAGS:
+        if not isinstance(parameters[name], bool | np.bool_):
+            raise TypeError(f"{name} must be True or False, got {parameters[name]!r}.")
+    for name, choices in _CHOICES.items():
+        value = parameters[name]
+        if not isinstance(value, str) or value not in choices:
+            raise ParameterError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}.")
+    _check_ranges(parameters)
+
+
+def _check_ranges(parameters: Mapping[str, Any]) -> None:
+    for name in ("validation_fraction", "alpha"):
+        if name in parameters and not 0 < parameters[name] < 1:
+            raise ParameterError(f"{name}={parameters[name]!r} is out of range: it must be above 0 and below 1.")
+    if parameters["early_stopping_rounds"] < 1:
+        rounds = parameters["early_stopping_rounds"]
+        raise ParameterError(f"early_stopping_rounds={rounds!r} is out of range: it must be at least 1.")
+    if parameters.get("lambdarank_truncation_level", 1) < 1:
+        level = parameters["lambdarank_truncation_level"]
+        raise ParameterError(f"lambdarank_truncation_level={level!r} is out of range: it must be at least 1.")
+    verbose = parameters["verbose"]
+    if not isinstance(verbose, Integral | bool) or verbose < 0:
+        raise ParameterError(f"verbose={verbose!r} must be 0 (silent) or report every so many iterations: 1, 10, ...")
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """numpy's numbers as Python's, so that a model file does not depend on which the user wrote."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+
+
+def seed_of(random_state: Any) -> int:
+    """The engine's seed: None is 0, so that fits are reproducible unless asked otherwise; a generator draws one."""
+    if random_state is None:
+        return 0
+    # RandomState and Generator, told apart by the method each one has.
+    for method in ("randint", "integers"):
+        if hasattr(random_state, method):
+            return int(getattr(random_state, method)(_LARGEST_DRAWN_SEED))
+    if isinstance(random_state, bool | np.bool_) or not isinstance(random_state, Integral):
+        raise TypeError(f"random_state must be None, a whole number, a RandomState or a Generator, got {random_state!r}.")
+    if not 0 <= random_state <= _LARGEST_SEED:
+        raise ParameterError(f"random_state={random_state!r} is out of range: it must be between 0 and 2**64 - 1.")
+    return int(random_state)
+
+
+def n_threads_of(n_jobs: Any) -> int:
+    """Threads for n_jobs: None and -1 are all that this process may use, -2 all but one, and so on."""
+    if n_jobs is None or (type(n_jobs) is int and n_jobs == -1):
+        return available_threads()
+    if isinstance(n_jobs, bool | np.bool_) or not isinstance(n_jobs, Integral):
+        raise TypeError(f"n_jobs must be None or a whole number, got {n_jobs!r} of type {type(n_jobs).__name__}.")
+    if n_jobs == 0:
+        raise ParameterError("n_jobs=0 is out of range: write a number of threads, or None or -1 for all of them.")
+    return int(n_jobs) if n_jobs > 0 else max(1, available_threads() + 1 + int(n_jobs))
+
+
+def objective_named(
+    objective: Any, allowed: Iterable[str], default: str, estimator_name: str
+) -> str | Callable[..., Any]:
+    """The engine's name of an objective, or the user's own function."""
+    if objective is None:
+        return default
+    if callable(objective):
+        return objective
+    if not isinstance(objective, str):
+        raise TypeError(f"objective must be a name or a function, got {objective!r} of type {type(objective).__name__}.")
+    allowed = tuple(allowed)
+    name = OBJECTIVE_ALIASES.get(objective)
+    if name in allowed:
+        return name
+    if name is not None:
+        raise ParameterError(
+            f"objective={objective!r} does not fit {estimator_name}: it takes {', '.join(map(repr, allowed))}."
+        )
+    guess = did_you_mean(objective, [alias for alias, name in OBJECTIVE_ALIASES.items() if name in allowed])
+    raise ParameterError(
+        f"objective={objective!r} is not known{guess}: {estimator_name} takes {', '.join(map(repr, allowed))}."
+    )
+
+
+def checked_iterations(num_iteration: Any, n_available: int) -> int:
+    """How many iterations a prediction uses; zero or less means all, as in LightGBM."""
+    if isinstance(num_iteration, bool | np.bool_) or not isinstance(num_iteration, Integral):
+        raise TypeError(f"num_iteration must be None or a whole number, got {num_iteration!r}.")
+    return n_available if num_iteration <= 0 else min(int(num_iteration), n_available)

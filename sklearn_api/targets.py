@@ -1,0 +1,153 @@
+"""What belongs to the rows of X: targets, class labels, weights, starting scores and query groups, checked one by one.
+
+Every function returns plain numpy arrays for the engine, or raises one sentence that names the argument and the row.
+"""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.exceptions import DataConversionWarning
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+def numeric_target(y: Any, n_rows: int, name: str = "y") -> FloatArray:
+    """The target of a regression or a ranking: finite numbers."""
+    values = one_for_each_row(y, n_rows, name)
+    target = _numbers(values, name)
+    _require_finite(target, name)
+    return target
+
+
+def weight_vector(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> FloatArray | None:
+    """Weights: finite, not negative, not all zero. A single number weighs every row alike."""
+    if sample_weight is None:
+        return None
+    values = np.asarray(sample_weight)
+    if values.ndim == 0:
+        values = np.full(n_rows, values)
+    if values.ndim != 1:
+        raise ValueError(f"{name} must be one-dimensional, got an array of shape {values.shape}.")
+    weight = _numbers(_of_length(values, n_rows, name), name)
+    _require_finite(weight, name)
+    if (weight < 0).any():
+        row = int(np.argmax(weight < 0))
+        raise ValueError(f"{name} holds the negative weight {weight[row]:g} in row {row}: weights are at least zero.")
+    if not weight.any():
+        raise ValueError(f"{name} must hold at least one number above zero: every weight is zero.")
+    return weight
+
+
+def score_matrix(init_score: Any, n_rows: int, n_outputs: int, name: str = "init_score") -> FloatArray | None:
+    """Starting scores, output-major as in the engine, from one number for each row (and class)."""
+    if init_score is None:
+        return None
+    values = np.asarray(init_score)
+    shape = (n_rows,) if n_outputs == 1 else (n_rows, n_outputs)
+    if values.shape not in (shape, (n_rows, n_outputs)):
+        raise ValueError(f"{name} must have the shape {shape}, got an array of shape {values.shape}.")
+    score = np.ascontiguousarray(_numbers(values.reshape(n_rows, n_outputs).T, name))
+    _require_finite(score.min(axis=0) + score.max(axis=0), name)
+    return score
+
+
+def group_boundaries(group: Any, qid: Any, n_rows: int, names: tuple[str, str] = ("group", "qid")) -> IntArray:
+    """Where each query starts, and the number of rows at the end, from the sizes of the queries or an id a row."""
+    group_name, qid_name = names
+    if (group is None) == (qid is None):
+        found = "neither" if group is None else "both"
+        raise ValueError(
+            f"Ranking needs to know which rows form a query: pass either {group_name} (the number of rows of each "
+            f"query) or {qid_name} (an id for each row), got {found}."
+        )
+    if group is not None:
+        return _boundaries_from_sizes(np.asarray(group), n_rows, group_name)
+    return _boundaries_from_ids(one_for_each_row(qid, n_rows, qid_name), qid_name)
+
+
+def _boundaries_from_sizes(sizes: npt.NDArray[Any], n_rows: int, name: str) -> IntArray:
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
+        raise ValueError(
+            f"{name} must list the whole number of rows of each query, got an array of shape {sizes.shape} and "
+            f"dtype {sizes.dtype}."
+        )
+    if (sizes < 1).any():
+        query = int(np.argmax(sizes < 1))
+        raise ValueError(f"{name} holds the size {sizes[query]} for query {query}: every query has at least one row.")
+    boundaries = np.concatenate([[0], np.cumsum(sizes, dtype=np.int64)])
+    if boundaries[-1] != n_rows:
+        raise ValueError(f"The sizes in {name} add up to {boundaries[-1]}, but X has {n_rows} rows.")
+    return boundaries
+
+
+def _boundaries_from_ids(ids: npt.NDArray[Any], name: str) -> IntArray:
+    starts = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1]).astype(np.int64)
+    first_ids = ids[starts].tolist()
+    if len(set(first_ids)) < len(first_ids):
+        seen: set[Any] = set()
+        for start, query_id in zip(starts.tolist(), first_ids, strict=True):
+            if query_id in seen:
+                raise ValueError(
+                    f"{name} returns to {query_id!r} in row {start} after other queries: sort the rows by {name} so "
+                    "that the rows of a query follow one another."
+                )
+            seen.add(query_id)
+    return np.append(starts, len(ids))
+
+
+def one_for_each_row(y: Any, n_rows: int, name: str) -> npt.NDArray[Any]:
+    """A one-dimensional array of n_rows values; a single column is flattened with scikit-learn's warning."""
+    if y is None:
+        raise ValueError(f"This estimator requires {name} to be passed, but the target {name} is None.")
+    values = np.asarray(y)
+    if values.ndim == 2 and values.shape[1] == 1:
+        warnings.warn(
+            f"A column-vector {name} was passed when a 1d array was expected. Please change the shape of {name} to "
+            "(n_samples, ), for example using ravel().",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        values = values[:, 0]
+    if values.ndim != 1:
+        raise ValueError(f"{name} should be a 1d array with one value for each row, got shape {values.shape} instead.")
+    return _of_length(values, n_rows, name)
+
+
+def _of_length(values: npt.NDArray[Any], n_rows: int, name: str) -> npt.NDArray[Any]:
+    if len(values) != n_rows:
+        raise ValueError(f"{name} has {len(values)} values for {n_rows} rows of X: pass one value for each row.")
+    return values
+
+
+def _numbers(values: npt.NDArray[Any], name: str) -> FloatArray:
+    """The values as float64; text is read if it spells a number."""
+    if values.dtype.kind in "biuf":
+        return np.ascontiguousarray(values, dtype=np.float64)
+    if values.dtype.kind in "mMc":
+        raise TypeError(f"{name} has dtype {values.dtype}: convert it to numbers.")
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError):
+        row, value = next((row, value) for row, value in enumerate(values.ravel().tolist()) if not _is_number(value))
+        raise ValueError(f"{name} holds {value!r} in row {row}, which is not a number.") from None
+
+
+def _is_number(value: object) -> bool:
+    try:
+        float(value)  # type: ignore[arg-type]
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def _require_finite(values: FloatArray, name: str) -> None:
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        found = "NaN" if np.isnan(values[row]) else "an infinite value"
+        raise ValueError(f"{name} holds {found} in row {row}: remove the row or give it a finite value.")
