@@ -78,7 +78,8 @@ def _cut(column: Column, sample: npt.NDArray[np.uint32] | slice, max_bin: int) -
 def _sampled_feature(
     column: Column, bins: FeatureBins, sample: npt.NDArray[np.uint32] | slice
 ) -> SampledFeature:
-    values = np.empty(len(column) if isinstance(sample, slice) else len(sample), np.uint16)
+    n_sampled = len(column) if isinstance(sample, slice) else len(sample)
+    values = np.empty(n_sampled, np.uint8 if bins.n_bins <= 256 else np.uint16)
     _bins_of_rows(_taken(column, sample), bins, 0, len(values), values)
     counts = np.bincount(values, minlength=bins.n_bins)
     usual = int(counts.argmax())

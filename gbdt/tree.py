@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -53,21 +52,3 @@ class Tree:
 
 TREE_ARRAYS = tuple(field.name for field in fields(Tree))
 
-
-def single_leaf(value: float, count: int) -> Tree:
-    """A tree that could not be split."""
-    empty: dict[str, Any] = {
-        "feature": np.zeros(0, np.int32),
-        "threshold": np.zeros(0),
-        "missing_left": np.zeros(0, np.uint8),
-        "categorical": np.zeros(0, np.uint8),
-        "left": np.zeros(0, np.int32),
-        "right": np.zeros(0, np.int32),
-        "gain": np.zeros(0),
-        "count": np.zeros(0, np.int64),
-        "category_start": np.zeros(1, np.int32),
-        "categories": np.zeros(0, np.int32),
-    }
-    return Tree(
-        **empty, leaf_value=np.array([value]), leaf_count=np.array([count], np.int64), leaf_weight=np.array([0.0])
-    )

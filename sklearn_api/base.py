@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import os
 from abc import abstractmethod
-from collections.abc import Iterator, Sequence
-from typing import Any, Self
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -18,19 +19,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from gbdt.atomic_file import write_atomically
 from gbdt.booster import Booster
+from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
-from sklearn_api.columns import categorical_features, table_like
+from sklearn_api.columns import columns_of, table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
-from sklearn_api.fitting import Callback, NamedRows, boost
+from sklearn_api.fitting import NamedRows, boost
 from sklearn_api.parameter_names import canonical_parameters
 from sklearn_api.parameter_values import EngineParameters, checked_iterations, engine_parameters, n_threads_of
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
 from sklearn_api.tables import table_from
 from sklearn_api.targets import FloatArray
+
+MetricFunction = Callable[[Any, Any], tuple[str, float, bool]]
+EvalMetric = str | MetricFunction | Sequence[str | MetricFunction] | None
 
 
 class BoostedTrees(BaseEstimator):
@@ -41,8 +46,8 @@ class BoostedTrees(BaseEstimator):
     validation_fraction: float
     eval_metric: Any
     categorical_feature: Any
-    handle_unknown: str
-    importance_type: str
+    handle_unknown: Literal["missing", "error"]
+    importance_type: Literal["split", "gain"]
     n_jobs: int | None
     warm_start: bool
     verbose: int
@@ -60,14 +65,15 @@ class BoostedTrees(BaseEstimator):
 
     def apply(self, X: Any) -> npt.NDArray[np.int32]:
         """The leaf that each row reaches in each tree, [row, tree]; the trees of one iteration stand side by side."""
-        leaves = self.booster_.leaf_indices(self._table_to_predict(X))
+        table = self._table_to_predict(X)
+        leaves = self.booster_.leaf_indices(table, n_threads_of(self.n_jobs))
         return leaves[:, : self._n_iterations(None) * self.booster_.n_outputs]
 
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file that holds no code; `dmlgbm.load_model` reads it."""
         check_is_fitted(self)
-        self.booster_.metadata["estimator"] = saved_state(self)
-        write_atomically(path, self.booster_.to_bytes())
+        described = replace(self.booster_, metadata={"estimator": saved_state(self)})
+        write_atomically(path, described.to_bytes())
 
     def __sklearn_is_fitted__(self) -> bool:
         return "booster_" in vars(self)
@@ -100,21 +106,16 @@ class BoostedTrees(BaseEstimator):
         return engine_parameters(self.get_params(deep=False))
 
     def _starting_point(self, init_model: Any) -> Start:
-        return starting_point(init_model, self.booster_ if self.warm_start and self.__sklearn_is_fitted__() else None)
+        own = self if self.warm_start and self.__sklearn_is_fitted__() else None
+        return starting_point(init_model, own)
 
     def _training_table(self, X: Any, start: Start) -> Table:
         if start.booster is None:
             return table_from(X, categorical_feature=self.categorical_feature)
-        return self._table_for(start.booster, X)
+        return self._table_like(start.booster, X)
 
     def _evaluation_table(self, given: GivenSet, training: Table) -> Table:
-        return table_like(
-            given.X,
-            training.names,
-            categorical_features(training),
-            estimator_name=type(self).__name__,
-            name=f"X of {given.label}",
-        )
+        return self._table_like(columns_of(training), given.X, name=f"X of {given.label}")
 
     def _fit_rows(
         self,
@@ -164,11 +165,10 @@ class BoostedTrees(BaseEstimator):
 
     def _table_to_predict(self, X: Any) -> Table:
         check_is_fitted(self)
-        return self.booster_.encode(self._table_for(self.booster_, X), self.handle_unknown)
+        return self._table_like(self.booster_, X)
 
-    def _table_for(self, booster: Booster, X: Any) -> Table:
-        categorical = [categories is not None for categories in booster.categories]
-        return table_like(X, booster.feature_names, categorical, estimator_name=type(self).__name__)
+    def _table_like(self, fitted: Booster, X: Any, name: str = "X") -> Table:
+        return table_like(X, fitted, self.handle_unknown, estimator_name=type(self).__name__, name=name)
 
     def _n_iterations(self, num_iteration: int | None) -> int:
         """How many iterations to predict with: the best one if early stopping found it, unless told otherwise."""
@@ -183,4 +183,4 @@ class BoostedTrees(BaseEstimator):
         return self.booster_.raw_scores(table, n_iterations=n_iterations, n_threads=n_threads_of(self.n_jobs))
 
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
-        return self.booster_.staged_raw_scores(self._table_to_predict(X))
+        return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))

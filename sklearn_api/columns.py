@@ -1,35 +1,38 @@
-"""X as the model knows it: the same columns in the same order, categorical where they were when it was fitted."""
+"""X as a model knows it: the same columns in the same order, with the same numbers for the same categories."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
+import numpy as np
+
+from gbdt.booster import Booster
 from gbdt.table import CategoricalColumn, Column, Table
 from sklearn_api.tables import as_categorical, reordered, table_from
 from sklearn_api.tables.names import column_labels
 
 
 def table_like(
-    X: Any, names: tuple[str, ...] | None, categorical: Sequence[bool], *, estimator_name: str, name: str = "X"
+    X: Any, fitted: Booster, handle_unknown: Literal["missing", "error"], *, estimator_name: str, name: str = "X"
 ) -> Table:
-    """X with its columns matched to the fitted ones; `categorical` tells which of those are categorical."""
-    table = reordered(
-        table_from(X, name=name), names, len(categorical), estimator_name=estimator_name, name=name
-    )
-    if all(isinstance(column, CategoricalColumn) == kind for column, kind in zip(table.columns, categorical, strict=True)):
-        return table
-    labels = column_labels(table.names, name)
-    columns = tuple(
-        _of_kind(column, kind, labels(feature), estimator_name)
-        for feature, (column, kind) in enumerate(zip(table.columns, categorical, strict=True))
-    )
-    return Table(columns, table.n_rows, table.names)
+    """X with its columns matched to those that the booster was trained on."""
+    table = table_from(X, name=name)
+    table = reordered(table, fitted.feature_names, fitted.n_features, estimator_name=estimator_name, name=name)
+    kinds = [known is not None for known in fitted.categories]
+    if any(isinstance(column, CategoricalColumn) != kind for column, kind in zip(table.columns, kinds, strict=True)):
+        labels = column_labels(table.names, name)
+        columns = tuple(
+            _of_kind(column, kind, labels(feature), estimator_name)
+            for feature, (column, kind) in enumerate(zip(table.columns, kinds, strict=True))
+        )
+        table = Table(columns, table.n_rows, table.names)
+    return fitted.encode(table, handle_unknown) if any(kinds) else table
 
 
-def categorical_features(table: Table) -> list[bool]:
-    """Which features of a table are categorical."""
-    return [isinstance(column, CategoricalColumn) for column in table.columns]
+def columns_of(table: Table) -> Booster:
+    """A model without trees, to match other tables to the columns of this one."""
+    categories = tuple(column.categories if isinstance(column, CategoricalColumn) else None for column in table.columns)
+    return Booster((), np.zeros(1), "", table.n_features, table.names, categories)
 
 
 def _of_kind(column: Column, categorical: bool, label: str, estimator_name: str) -> Column:

@@ -1,45 +1,71 @@
-"""Where training starts: from nothing, from another model (`init_model`) or from what is there (`warm_start`)."""
+"""Where training starts: from nothing, from another model (`init_model`) or from what is there (`warm_start`).
+
+A model that early stopping ended is taken up to its best iteration, as it predicts.
+"""
 
 from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from gbdt.booster import Booster
 from gbdt.parameters import ParameterError
+from sklearn_api.saved_state import booster_from_file, saved_best_iteration, saved_classes
 
 
 @dataclass(frozen=True)
 class Start:
-    """The model to add to, and how many of its iterations count towards `n_estimators`."""
+    """The model to add to, the labels of its classes, and how many of its iterations count towards n_estimators."""
 
     booster: Booster | None = None
-    n_counted: int = 0
     classes: list[Any] | None = None
+    n_counted: int = 0
 
     def iterations_to_add(self, n_estimators: int) -> int:
         """`n_estimators` is how many to add to an init_model, and the total with warm_start."""
         if n_estimators <= self.n_counted:
             raise ParameterError(
-                f"n_estimators={n_estimators} asks for no more than the {self.n_counted} iterations that warm_start=True "
-                "goes on from: set it higher."
+                f"n_estimators={n_estimators} is not above the {self.n_counted} iterations that warm_start=True goes "
+                "on from: set it higher."
             )
         return n_estimators - self.n_counted
 
+    def require_same_objective(self, name: str, n_outputs: int) -> None:
+        """Trees for one kind of score cannot go on from trees for another."""
+        before = self.booster
+        if before is None:
+            return
+        if before.n_outputs != n_outputs or (before.objective != name and "custom" not in (before.objective, name)):
+            raise ValueError(
+                f"The model to go on from was trained with objective {before.objective!r} and {before.n_outputs} "
+                f"scores a row, but this fit has objective {name!r} and {n_outputs} scores a row."
+            )
 
-def starting_point(init_model: Any, own: Booster | None) -> Start:
-    """An explicit init_model comes before `own`, the booster of an estimator with warm_start."""
-    if init_model is None:
-        return Start() if own is None else Start(own, own.n_iterations)
-    if isinstance(init_model, Booster):
-        return Start(init_model)
-    if isinstance(init_model, str | os.PathLike):
-        return Start(Booster.from_bytes(Path(init_model).read_bytes()))
-    booster = getattr(init_model, "booster_", None)
-    if isinstance(booster, Booster):
-        return Start(booster)
-    raise TypeError(
-        f"init_model must be a fitted estimator, a Booster or the path of a model file, got {init_model!r}."
-    )
+
+def starting_point(init_model: Any, own: Any) -> Start:
+    """An explicit init_model comes before `own`, a fitted estimator with warm_start."""
+    if init_model is not None:
+        return _start_from(init_model)
+    if own is None:
+        return Start()
+    start = _start_from(own)
+    assert start.booster is not None
+    return Start(start.booster, start.classes, start.booster.n_iterations)
+
+
+def _start_from(model: Any) -> Start:
+    if isinstance(model, str | os.PathLike):
+        model = booster_from_file(model)
+    if isinstance(model, Booster):
+        if "estimator" not in model.metadata:
+            return Start(model)
+        booster, best_iteration, classes = model, saved_best_iteration(model), saved_classes(model)
+    elif isinstance(getattr(model, "booster_", None), Booster):
+        booster, best_iteration, classes = model.booster_, model.best_iteration_, getattr(model, "classes_", None)
+    else:
+        raise TypeError(
+            f"init_model must be a fitted estimator, a Booster or the path of a model file, got {model!r:.80}."
+        )
+    known = None if classes is None else classes.tolist()
+    return Start(booster if best_iteration is None else booster.first(best_iteration), known)

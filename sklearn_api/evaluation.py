@@ -67,7 +67,7 @@ def watched_metrics(
         if callable(entry):
             found = [_user_metric(entry, n_outputs, example)]
         else:
-            name = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
+            name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
             found = metrics_for([name], objective_alpha=objective.alpha, eval_at=eval_at)
         metrics.update((metric.name, metric) for metric in found if metric.name not in metrics)
     return list(metrics.values())

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from gbdt.callbacks import log_evaluation
+from gbdt.callbacks import Callback, log_evaluation
+from gbdt.evaluation import EvaluationSet
 from gbdt.metrics import Metric
 from gbdt.objectives import ObjectiveSettings
-from gbdt.training import EvaluationSet, TrainingResult, train
+from gbdt.training import TrainingResult, train
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import on_probabilities, watched_metrics
 from sklearn_api.parameter_values import EngineParameters
 from sklearn_api.row_data import RowData
 
-Callback = Callable[[Any], None]
 NamedRows = tuple[str, RowData]
 
 
@@ -38,6 +38,7 @@ def boost(
     callbacks: Sequence[Callback] | None,
 ) -> TrainingResult:
     """Train; the first metric on the first watched set decides about early stopping."""
+    start.require_same_objective(objective.name, n_outputs_of(objective))
     metrics = _metrics(parameters, objective, watched, eval_metric, eval_at)
     return train(
         replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
@@ -52,7 +53,6 @@ def boost(
         metrics=metrics,
         callbacks=[*([log_evaluation(report_every)] if report_every else []), *_checked(callbacks)],
         initial_model=start.booster,
-        feature_names=training.table.names,
     )
 
 
@@ -68,7 +68,7 @@ def _metrics(
     n_outputs = n_outputs_of(objective)
     metrics = watched_metrics(eval_metric, objective, n_outputs, eval_at, watched[0][1])
     if not metrics and parameters.train.early_stopping_rounds is not None:
-        raise ValueError("early_stopping=True needs a metric to watch, and a custom objective has none: set eval_metric.")
+        raise ValueError("early_stopping=True needs a metric, and a custom objective has none: set eval_metric.")
     if objective.name == "custom" and objective.n_classes > 1:
         return [on_probabilities(metric, "binary" if n_outputs == 1 else "multiclass") for metric in metrics]
     return metrics

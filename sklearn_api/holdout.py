@@ -109,5 +109,5 @@ def _split(n: int, validation: IntArray) -> Split:
 def _require_two(n: int, unit: str) -> None:
     if n < 2:
         raise ValueError(
-            f"early_stopping=True needs at least two of a kind to set one aside, but X has {n} {unit}: pass an eval_set."
+            f"early_stopping=True cannot set a {unit} aside, because X has {n} {unit}: pass an eval_set instead."
         )

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sklearn_api.parameter_values import is_number
 from sklearn_api.targets import FloatArray, one_for_each_row
 
 Labels = npt.NDArray[Any]
@@ -51,7 +52,9 @@ def label_vector(y: Any, n_rows: int, name: str = "y") -> Labels:
     return labels
 
 
-def class_weights(class_weight: Any, classes: Labels, numbers: FloatArray, weight: FloatArray | None) -> FloatArray | None:
+def class_weights(
+    class_weight: Any, classes: Labels, numbers: FloatArray, weight: FloatArray | None
+) -> FloatArray | None:
     """The weight of each row, times that of its class."""
     if class_weight is None:
         return weight
@@ -85,9 +88,9 @@ def _listed_weights(class_weight: Mapping[Any, Any], classes: Labels) -> FloatAr
     for label, value in class_weight.items():
         if label not in known:
             raise ValueError(
-                f"class_weight gives a weight to {label!r}, which is not a class of y: its classes are {_shown(classes)}."
+                f"class_weight lists {label!r}, which is not a class of y: its classes are {_shown(classes)}."
             )
-        if isinstance(value, bool | str) or not np.isscalar(value) or not 0 <= value < np.inf:
+        if not is_number(value) or not 0 <= value < np.inf:
             raise ValueError(f"class_weight of {label!r} must be a finite number of at least zero, got {value!r}.")
         weights[known.index(label)] = value
     if not weights.any():
@@ -105,8 +108,8 @@ def _check_float_labels(labels: Labels, name: str) -> None:
     if fraction.any():
         row = int(np.argmax(fraction))
         raise ValueError(
-            f"Unknown label type: {name} is continuous (row {row} holds {labels[row]:g}): classes are strings, booleans "
-            "or whole numbers; use a regressor for a continuous target."
+            f"Unknown label type: {name} is continuous (row {row} holds {labels[row]:g}): classes are strings, "
+            "booleans or whole numbers; use a regressor for a continuous target."
         )
 
 
@@ -118,7 +121,7 @@ def _check_object_labels(labels: Labels, name: str) -> None:
     for row, value in enumerate(values):
         # NaN, NaT and pandas' NA do not equal themselves.
         if value is None or not (isinstance(value, str) or value is True or _equals_itself(value)):
-            raise ValueError(f"{name} holds the missing value {value!r} in row {row}: remove the row or give it a class.")
+            raise ValueError(f"{name} is missing in row {row} ({value!r}): remove the row or give it a class.")
     if str in kinds:
         row = next(row for row, value in enumerate(values) if isinstance(value, str) != isinstance(values[0], str))
         raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 
-from gbdt.booster import Booster
 from sklearn_api.classifier import DMLGBMClassifier
 from sklearn_api.ranker import DMLGBMRanker
 from sklearn_api.regressor import DMLGBMRegressor
@@ -18,4 +17,4 @@ def load_model(path: str | os.PathLike[str]) -> DMLGBMClassifier | DMLGBMRegress
 
     Nothing in the file is executed. A file that is not a model, or is damaged, raises ModelFileError.
     """
-    raise NotImplementedError
+    return restored(path, _ESTIMATORS)

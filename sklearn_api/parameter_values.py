@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -70,15 +69,25 @@ def engine_parameters(parameters: Mapping[str, Any]) -> EngineParameters:
     return EngineParameters(train, binning)
 
 
+def is_whole_number(value: object) -> bool:
+    """A bool is an int to Python, but not to whoever wrote it."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, of Python or numpy."""
+    return is_whole_number(value) or isinstance(value, float | np.floating)
+
+
 def check_types(parameters: Mapping[str, Any]) -> None:
     """Whether numbers are numbers, and the ranges of the parameters that the engine does not see."""
-    for names, allowed, wanted in (
-        (_WHOLE_NUMBERS, Integral, "a whole number"),
-        (_NUMBERS, Real, "a number"),
+    for names, is_allowed, wanted in (
+        (_WHOLE_NUMBERS, is_whole_number, "a whole number"),
+        (_NUMBERS, is_number, "a number"),
     ):
         for name in names:
             value = parameters.get(name, 0)
-            if isinstance(value, bool | np.bool_) or not isinstance(value, allowed):
+            if not is_allowed(value):
                 raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}.")
     for name in _FLAGS:
         if not isinstance(parameters[name], bool | np.bool_):
@@ -101,7 +110,7 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
         level = parameters["lambdarank_truncation_level"]
         raise ParameterError(f"lambdarank_truncation_level={level!r} is out of range: it must be at least 1.")
     verbose = parameters["verbose"]
-    if not isinstance(verbose, Integral | bool) or verbose < 0:
+    if not isinstance(verbose, bool) and (not is_whole_number(verbose) or verbose < 0):
         raise ParameterError(f"verbose={verbose!r} must be 0 (silent) or report every so many iterations: 1, 10, ...")
 
 
@@ -118,8 +127,8 @@ def seed_of(random_state: Any) -> int:
     for method in ("randint", "integers"):
         if hasattr(random_state, method):
             return int(getattr(random_state, method)(_LARGEST_DRAWN_SEED))
-    if isinstance(random_state, bool | np.bool_) or not isinstance(random_state, Integral):
-        raise TypeError(f"random_state must be None, a whole number, a RandomState or a Generator, got {random_state!r}.")
+    if not is_whole_number(random_state):
+        raise TypeError(f"random_state must be None, a whole number or a generator, got {random_state!r}.")
     if not 0 <= random_state <= _LARGEST_SEED:
         raise ParameterError(f"random_state={random_state!r} is out of range: it must be between 0 and 2**64 - 1.")
     return int(random_state)
@@ -129,7 +138,7 @@ def n_threads_of(n_jobs: Any) -> int:
     """Threads for n_jobs: None and -1 are all that this process may use, -2 all but one, and so on."""
     if n_jobs is None or (type(n_jobs) is int and n_jobs == -1):
         return available_threads()
-    if isinstance(n_jobs, bool | np.bool_) or not isinstance(n_jobs, Integral):
+    if not is_whole_number(n_jobs):
         raise TypeError(f"n_jobs must be None or a whole number, got {n_jobs!r} of type {type(n_jobs).__name__}.")
     if n_jobs == 0:
         raise ParameterError("n_jobs=0 is out of range: write a number of threads, or None or -1 for all of them.")
@@ -145,7 +154,7 @@ def objective_named(
     if callable(objective):
         return objective
     if not isinstance(objective, str):
-        raise TypeError(f"objective must be a name or a function, got {objective!r} of type {type(objective).__name__}.")
+        raise TypeError(f"objective must be a name or a function, got {objective!r}.")
     allowed = tuple(allowed)
     name = OBJECTIVE_ALIASES.get(objective)
     if name in allowed:
@@ -162,6 +171,6 @@ def objective_named(
 
 def checked_iterations(num_iteration: Any, n_available: int) -> int:
     """How many iterations a prediction uses; zero or less means all, as in LightGBM."""
-    if isinstance(num_iteration, bool | np.bool_) or not isinstance(num_iteration, Integral):
+    if not is_whole_number(num_iteration):
         raise TypeError(f"num_iteration must be None or a whole number, got {num_iteration!r}.")
     return n_available if num_iteration <= 0 else min(int(num_iteration), n_available)

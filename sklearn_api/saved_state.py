@@ -7,10 +7,17 @@ not have written is a ModelFileError.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from sklearn.base import is_classifier
 
 from gbdt.booster import Booster
 from gbdt.model_file import ModelFileError
@@ -26,7 +33,9 @@ def saved_state(estimator: Any) -> dict[str, Any]:
     parameters = {name: _plain(value) for name, value in estimator.get_params(deep=False).items()}
     return {
         "class": type(estimator).__name__,
-        "parameters": {name: value for name, value in parameters.items() if name not in _NOT_SAVED and _is_plain(value)},
+        "parameters": {
+            name: value for name, value in parameters.items() if name not in _NOT_SAVED and _is_plain(value)
+        },
         "classes": _saved_labels(estimator.classes_) if hasattr(estimator, "classes_") else None,
         "best_iteration": estimator.best_iteration_,
         "best_score": estimator.best_score_,
@@ -34,57 +43,102 @@ def saved_state(estimator: Any) -> dict[str, Any]:
     }
 
 
-def restored(booster: Booster, estimator_classes: dict[str, type]) -> Any:
-    """The fitted estimator that a booster read from a file belongs to."""
-    state = booster.metadata.get("estimator")
-    if state is None:
-        raise ModelFileError("holds trees without an estimator (a checkpoint?): pass it to fit as init_model")
-    if not isinstance(state, dict) or state.keys() != _KEYS:
-        raise ModelFileError("is damaged: its description of the estimator is incomplete")
-    estimator_class = estimator_classes.get(state["class"]) if isinstance(state["class"], str) else None
-    if estimator_class is None:
-        raise ModelFileError(f"is of an unknown estimator: {state['class']!r:.60}")
-    estimator = _with_parameters(estimator_class, state["parameters"])
-    if not _is_history(state["best_score"], float) or not _is_history(state["evals_result"], list):
-        raise ModelFileError("is damaged: its training history is not a table of numbers")
-    best = state["best_iteration"]
+def booster_from_file(path: str | os.PathLike[str]) -> Booster:
+    """The booster in a model file; the message of an error names the file."""
+    with _naming(path):
+        if not Path(path).is_file():
+            raise ModelFileError("is not a regular file" if Path(path).exists() else "does not exist")
+        return Booster.from_bytes(Path(path).read_bytes())
+
+
+def restored(path: str | os.PathLike[str], estimator_classes: Mapping[str, type[Any]]) -> Any:
+    """The fitted estimator in a model file."""
+    booster = booster_from_file(path)
+    with _naming(path):
+        state = _state(booster)
+        if state is None:
+            raise ModelFileError("holds trees without an estimator (a checkpoint?): pass it to fit as init_model")
+        estimator_class = estimator_classes.get(state["class"]) if isinstance(state["class"], str) else None
+        if estimator_class is None:
+            raise ModelFileError(f"is of an unknown estimator: {state['class']!r:.60}")
+        if not _is_history(state["best_score"], _is_float) or not _is_history(
+            state["evals_result"], _is_list_of_floats
+        ):
+            raise ModelFileError("is damaged: its training history is not a table of numbers")
+        classes = saved_classes(booster)
+        if (classes is not None) != is_classifier(estimator_class()):
+            raise ModelFileError("is damaged: its class labels are missing, or not those of a classifier")
+        estimator = _with_parameters(estimator_class, state["parameters"])
+        if classes is not None:
+            estimator.classes_ = classes
+        estimator.best_iteration_ = saved_best_iteration(booster)
+        estimator.best_score_ = state["best_score"]
+        estimator.evals_result_ = state["evals_result"]
+        estimator._store_booster(replace(booster, metadata={}))
+        return estimator
+
+
+def saved_best_iteration(booster: Booster) -> int | None:
+    """Where early stopping said that the model is best."""
+    state = _state(booster)
+    best = None if state is None else state["best_iteration"]
     if best is not None and not (type(best) is int and 1 <= best <= booster.n_iterations):
         raise ModelFileError(f"is damaged: its best iteration is {best!r:.60}")
-    if hasattr(estimator_class, "predict_proba"):
-        estimator.classes_ = saved_classes(booster)
-    elif state["classes"] is not None:
-        raise ModelFileError("is damaged: its estimator has no classes")
-    estimator._store_booster(booster)
-    estimator.best_iteration_ = best
-    estimator.best_score_ = state["best_score"]
-    estimator.evals_result_ = state["evals_result"]
-    return estimator
+    return best
 
 
-def saved_classes(booster: Booster) -> npt.NDArray[Any]:
-    """The class labels that a file says its outputs stand for."""
-    state = booster.metadata.get("estimator")
-    saved = state.get("classes") if isinstance(state, dict) else None
+def saved_classes(booster: Booster) -> npt.NDArray[Any] | None:
+    """The class labels that the outputs of a classifier stand for."""
+    state = _state(booster)
+    saved = None if state is None else state["classes"]
+    if saved is None:
+        return None
     if not isinstance(saved, dict) or saved.keys() != {"dtype", "values"} or not isinstance(saved["values"], list):
         raise ModelFileError("is damaged: its class labels are missing")
     values, dtype = saved["values"], saved["dtype"]
     if len(values) < 2 or booster.n_outputs not in (len(values), 3 - len(values)):
-        raise ModelFileError(f"is damaged: it has {len(values)} classes for {booster.n_outputs} outputs")
-    labels = np.empty(len(values), object)
-    labels[:] = values
+        raise ModelFileError(f"is damaged: it has {len(values)} classes for {booster.n_outputs} scores a row")
     try:
-        if dtype == "str" and all(type(value) is str for value in values):
-            labels = labels.astype(np.str_)
-        elif isinstance(dtype, str) and dtype in _LABEL_DTYPES and all(_is_number(value) for value in values):
-            labels = labels.astype(dtype)
-        elif dtype != "object" or not all(isinstance(value, str) or _is_number(value) for value in values):
-            raise ModelFileError(f"is damaged: its class labels are not of type {dtype!r:.60}")
-        in_order = all(before < after for before, after in zip(values, values[1:], strict=False))
+        labels = _labels(values, dtype)
+        in_order = all(before < after for before, after in pairwise(labels.tolist()))
     except (TypeError, ValueError, OverflowError):
         in_order = False
     if not in_order:
-        raise ModelFileError("is damaged: its class labels are not in order")
+        raise ModelFileError(f"is damaged: its class labels are not distinct values of type {dtype!r:.60} in order")
     return labels
+
+
+def _labels(values: list[Any], dtype: Any) -> npt.NDArray[Any]:
+    labels = np.empty(len(values), object)
+    labels[:] = values
+    if dtype == "object":
+        if not all(isinstance(value, str | int | float) for value in values):
+            raise TypeError
+        return labels
+    if dtype == "str":
+        if not all(isinstance(value, str) for value in values):
+            raise TypeError
+        return labels.astype(np.str_)
+    if not isinstance(dtype, str) or dtype not in _LABEL_DTYPES or any(isinstance(value, str) for value in values):
+        raise TypeError
+    return labels.astype(dtype)
+
+
+def _state(booster: Booster) -> dict[str, Any] | None:
+    metadata = booster.metadata
+    state = metadata.get("estimator") if isinstance(metadata, dict) else None
+    if state is not None and (not isinstance(state, dict) or state.keys() != _KEYS):
+        raise ModelFileError("is damaged: its description of the estimator is incomplete")
+    return state
+
+
+@contextmanager
+def _naming(path: str | os.PathLike[str]) -> Iterator[None]:
+    """Put the name of the file in front of the message."""
+    try:
+        yield
+    except ModelFileError as error:
+        raise ModelFileError(f"model file {os.fspath(path)!r} {str(error).removeprefix('model data ')}") from None
 
 
 def _saved_labels(classes: npt.NDArray[Any]) -> dict[str, Any]:
@@ -96,7 +150,7 @@ def _saved_labels(classes: npt.NDArray[Any]) -> dict[str, Any]:
     return {"dtype": "str" if classes.dtype.kind in "UT" else classes.dtype.name, "values": values}
 
 
-def _with_parameters(estimator_class: type, parameters: Any) -> Any:
+def _with_parameters(estimator_class: type[Any], parameters: Any) -> Any:
     try:
         estimator = estimator_class(**parameters)
         engine_parameters(estimator.get_params(deep=False))
@@ -118,19 +172,18 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | bool | int | float)
 
 
-def _is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float)
+def _is_history(history: Any, is_leaf: Callable[[Any], bool]) -> bool:
+    """None, or a leaf for each metric of each evaluation set."""
+    return history is None or _is_table(history, lambda metrics: _is_table(metrics, is_leaf))
 
 
-def _is_history(history: Any, leaf: type) -> bool:
-    """None, or values by metric by set, each a number or a list of them."""
-    if history is None:
-        return True
-    return isinstance(history, dict) and all(
-        isinstance(metrics, dict)
-        and all(
-            isinstance(values, leaf) and (leaf is float or all(isinstance(value, float) for value in values))
-            for values in metrics.values()
-        )
-        for metrics in history.values()
-    )
+def _is_table(table: Any, is_entry: Callable[[Any], bool]) -> bool:
+    return isinstance(table, dict) and all(is_entry(entry) for entry in table.values())
+
+
+def _is_float(value: Any) -> bool:
+    return isinstance(value, float)
+
+
+def _is_list_of_floats(value: Any) -> bool:
+    return isinstance(value, list) and all(_is_float(entry) for entry in value)

@@ -132,7 +132,7 @@ def route_rows(
         start, stop = starts[node], starts[node] + counts[node]
         feature = nodes[node].feature
         n_left = partition_rows(
-            storage, layout, feature, goes_left, implicit_goes_left, rows, scratch, start, stop, False
+            storage, layout, feature, goes_left, implicit_goes_left, rows, scratch, start, stop, np.bool_(0)
         )
         starts[left], counts[left] = start, n_left
         starts[left + 1], counts[left + 1] = start + n_left, counts[node] - n_left

@@ -16,18 +16,22 @@ from gbdt.kernels.layout import RecordArray
 @kernel
 def largest_magnitude(values: npt.NDArray[np.float32], start: int, stop: int) -> float:
     """The largest absolute value of a range of rows."""
-    largest = np.float32(0.0)
-    for row in range(start, stop):
-        largest = max(largest, abs(values[row]))
-    return float(largest)
+    # The bits of non-negative floats are in the order of the floats, and only integer maxima are vectorised.
+    # A view that starts at 0 tells the compiler that no index is negative.
+    bits = values[start:stop].view(np.int32)
+    largest = np.zeros(1, np.int32)
+    for i in range(bits.size):
+        largest[0] = max(largest[0], bits[i] & np.int32(0x7FFFFFFF))
+    return float(largest.view(np.float32)[0])
 
 
 @kernel
 def sum_magnitudes(values: npt.NDArray[np.float32], start: int, stop: int, scale: float) -> int:
     """The sum of absolute values times `scale`, each rounded down: an integer, so in no particular order."""
+    own = values[start:stop]
     total = np.int64(0)
-    for row in range(start, stop):
-        total += np.int64(abs(float(values[row])) * scale)
+    for i in range(own.size):
+        total += np.int64(abs(float(own[i])) * scale)
     return total
 
 
@@ -48,17 +52,18 @@ def pack_words(
     unit = 1.0 / 4294967296.0
     gradient_shift, hessian_factor = packing[0].gradient_shift, packing[0].hessian_factor
     two_words = packing[0].two_words
-    first_words, last_words = words[0], words[two_words]
-    for row in range(start, stop):
-        noise = hash_counter(key, np.uint64(first_row_number + row))
+    own_gradients, first_words, last_words = gradients[start:stop], words[0, start:stop], words[two_words, start:stop]
+    first = np.uint64(first_row_number + start)
+    for i in range(own_gradients.size):
+        noise = hash_counter(key, first + np.uint64(i))
         gradient_noise = float(np.int64(noise >> np.uint64(32))) * unit
-        gradient = np.int64(np.floor(float(gradients[row]) * gradient_scale + gradient_noise))
-        first_words[row] = (gradient << gradient_shift) + (1 - two_words)
+        gradient = np.int64(np.floor(float(own_gradients[i]) * gradient_scale + gradient_noise))
+        first_words[i] = (gradient << gradient_shift) + (1 - two_words)
     if hessian_factor == 0:
         return
-    for row in range(start, stop):
-        noise = hash_counter(key, np.uint64(first_row_number + row))
+    own_hessians = hessians[start:stop]
+    for i in range(own_hessians.size):
+        noise = hash_counter(key, first + np.uint64(i))
         hessian_noise = float(np.int64(noise & np.uint64(0xFFFFFFFF))) * unit
-        hessian = np.int64(np.floor(float(hessians[row]) * hessian_scale + hessian_noise))
-        before = np.int64(1) if two_words == 1 else last_words[row]
-        last_words[row] = before + hessian * hessian_factor
+        hessian = np.int64(np.floor(float(own_hessians[i]) * hessian_scale + hessian_noise))
+        last_words[i] = hessian * hessian_factor + (1 if two_words == 1 else last_words[i])

@@ -182,7 +182,7 @@ def search_categories(
     n_bins = layout[feature].bins
     one_against_rest = n_bins <= rules[0].max_one_against_rest
     least_rows = 1 if one_against_rest else rules[0].category_min_rows
-    n_used = 0
+    n_used = np.int64(0)
     for b in range(n_bins):
         if counts[b] >= least_rows:
             ratio[b] = float(gradients[b]) / (float(hessians[b]) + rules[0].category_smoothing)

@@ -85,7 +85,7 @@ def expand_leaf(
     packed_rows = packing[0].packed_rows
     smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
     build_histogram(
-        storage, packing, rows, start, stop, False, words, buffers.block, smaller_packed, pool[free_slot]
+        storage, packing, rows, start, stop, np.bool_(0), words, buffers.block, smaller_packed, pool[free_slot]
     )
     subtract_child(
         packing, pool[slot], nodes[node].count <= packed_rows, pool[free_slot], smaller_packed, larger_packed
@@ -118,7 +118,8 @@ def grow_tree(
     level_wise: bool,
 ) -> int:
     """Grow from a searched root to at most `max_leaves` leaves; return the number of nodes."""
-    n_nodes = 1
+    # np.int64, not 1: numba would compile every callee a second time for the literal.
+    n_nodes = np.int64(1)
     free_slots = np.empty(pool.shape[0], np.int64)
     n_free = pool.shape[0] - 1
     for slot in range(n_free):

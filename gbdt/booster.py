@@ -1,0 +1,196 @@
+"""A trained model: trees, where their scores start, and what the columns were called.
+
+It knows nothing of bins and holds no training data; predictions come from its `Forest`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.forest import Forest
+from gbdt.model_file import ModelFileError, model_bytes, parse_model_bytes
+from gbdt.table import CategoricalColumn, Category, Column, Table
+from gbdt.threads import Workers
+from gbdt.tree import TREE_ARRAYS, Tree
+from gbdt.tree_checks import check_trees
+
+_NODE_ARRAYS = ("feature", "threshold", "missing_left", "categorical", "left", "right", "gain", "count")
+_LEAF_ARRAYS = ("leaf_value", "leaf_count", "leaf_weight")
+
+
+@dataclass(frozen=True)
+class Booster:
+    """Trees in the order they were grown; tree t adds to output t % n_outputs."""
+
+    trees: tuple[Tree, ...]
+    base_scores: npt.NDArray[np.float64]
+    objective: str
+    n_features: int
+    feature_names: tuple[str, ...] | None
+    categories: tuple[tuple[Category, ...] | None, ...]  # of each feature, None for numbers
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_outputs(self) -> int:
+        return len(self.base_scores)
+
+    @property
+    def n_iterations(self) -> int:
+        return len(self.trees) // self.n_outputs
+
+    @cached_property
+    def forest(self) -> Forest:
+        sizes = {feature: len(known) for feature, known in enumerate(self.categories) if known is not None}
+        return Forest.from_trees(self.trees, self.n_outputs, self.n_features, sizes)
+
+    def first(self, n_iterations: int) -> Booster:
+        """The model as it was after that many iterations."""
+        return replace(self, trees=self.trees[: n_iterations * self.n_outputs])
+
+    def raw_scores(
+        self, table: Table, *, n_iterations: int | None = None, n_threads: int = 1
+    ) -> npt.NDArray[np.float64]:
+        """Scores [output, row] after some or all iterations; the table's categories must be encoded."""
+        n_trees = None if n_iterations is None else n_iterations * self.n_outputs
+        with Workers(n_threads) as workers:
+            return self.forest.raw_scores(table, self.base_scores, n_trees=n_trees, workers=workers)
+
+    def staged_raw_scores(self, table: Table, n_threads: int = 1) -> Iterator[npt.NDArray[np.float64]]:
+        """Scores [output, row] after the first iteration, after the second, and so on."""
+        scores = np.repeat(self.base_scores[:, None], table.n_rows, axis=1)
+        with Workers(n_threads) as workers:
+            for iteration in range(self.n_iterations):
+                scores = self.add_iteration(scores, table, iteration, workers)
+                yield scores.copy()
+
+    def add_iteration(
+        self, scores: npt.NDArray[np.float64], table: Table, iteration: int, workers: Workers
+    ) -> npt.NDArray[np.float64]:
+        """The scores with the trees of one iteration added."""
+        first = iteration * self.n_outputs
+        nothing = np.zeros(self.n_outputs)
+        return scores + self.forest.raw_scores(
+            table, nothing, first_tree=first, n_trees=self.n_outputs, workers=workers
+        )
+
+    def leaf_indices(self, table: Table, n_threads: int = 1) -> npt.NDArray[np.int32]:
+        """The leaf of each row in each tree, [row, tree]."""
+        with Workers(n_threads) as workers:
+            return self.forest.leaf_indices(table, workers)
+
+    def feature_importance(self, kind: Literal["split", "gain"]) -> npt.NDArray[np.float64]:
+        """How often each feature splits, or the total gain of its splits."""
+        features = np.concatenate([np.zeros(0, np.int32), *(tree.feature for tree in self.trees)])
+        gains = np.concatenate([np.zeros(0), *(tree.gain for tree in self.trees)])
+        return np.bincount(features, None if kind == "split" else gains, self.n_features).astype(np.float64)
+
+    def encode(self, table: Table, handle_unknown: Literal["missing", "error"]) -> Table:
+        """The table with its categories renumbered as in training; unknown ones are missing, or an error."""
+        columns = tuple(
+            column if known is None else _encoded(column, known, table.name_of(feature), handle_unknown)
+            for feature, (column, known) in enumerate(zip(table.columns, self.categories, strict=True))
+        )
+        return replace(table, columns=columns)
+
+    def to_bytes(self) -> bytes:
+        """The model file's content; equal models have equal bytes."""
+        trees = self.trees
+        arrays = {name: _joined([getattr(tree, name) for tree in trees], name) for name in TREE_ARRAYS}
+        arrays["category_start"] = _joined([np.diff(tree.category_start) for tree in trees], "category_start")
+        arrays["tree_nodes"] = np.array([tree.n_nodes for tree in trees], np.int32)
+        arrays["base_scores"] = self.base_scores
+        header = {
+            "objective": self.objective,
+            "n_features": self.n_features,
+            "feature_names": self.feature_names,
+            "categories": self.categories,
+            "metadata": self.metadata,
+        }
+        return model_bytes(header, arrays)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Booster:
+        """Read a model; anything that is not one raises ModelFileError and executes nothing."""
+        header, arrays = parse_model_bytes(data)
+        try:
+            return cls._from_parts(header, arrays)
+        except (KeyError, TypeError, IndexError, ValueError) as error:
+            if isinstance(error, ModelFileError):
+                raise
+            raise ModelFileError(f"the file is a DMLGBM file but does not hold a tree model: {error}") from error
+
+    @classmethod
+    def _from_parts(cls, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Booster:
+        names = header["feature_names"]
+        categories = tuple(None if known is None else tuple(known) for known in header["categories"])
+        trees = _split_trees(arrays)
+        check_trees(trees, int(header["n_features"]), categories, arrays["base_scores"])
+        return cls(
+            trees=trees,
+            base_scores=arrays["base_scores"],
+            objective=str(header["objective"]),
+            n_features=int(header["n_features"]),
+            feature_names=None if names is None else tuple(names),
+            categories=categories,
+            metadata=header["metadata"],
+        )
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but the forest, which is made again on first use."""
+        return {name: value for name, value in self.__dict__.items() if name != "forest"}
+
+
+def _joined(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
+    dtypes = {"threshold": np.float64, "gain": np.float64, "leaf_value": np.float64, "leaf_weight": np.float64}
+    dtypes |= {"count": np.int64, "leaf_count": np.int64, "missing_left": np.uint8, "categorical": np.uint8}
+    return np.concatenate([np.zeros(0, dtypes.get(name, np.int32)), *parts])
+
+
+def _split_trees(arrays: dict[str, npt.NDArray[Any]]) -> tuple[Tree, ...]:
+    """Cut the joined arrays of a file into trees; sizes that do not add up raise."""
+    tree_nodes = arrays["tree_nodes"].astype(np.int64)
+    if np.any(tree_nodes < 0):
+        raise ModelFileError("the model file has a tree of negative size")
+    node_ends, leaf_ends = np.cumsum(tree_nodes), np.cumsum(tree_nodes + 1)
+    n_nodes, n_leaves = int(tree_nodes.sum()), int((tree_nodes + 1).sum())
+    wrong = [name for name in (*_NODE_ARRAYS, "category_start") if len(arrays[name]) != n_nodes]
+    wrong += [name for name in _LEAF_ARRAYS if len(arrays[name]) != n_leaves]
+    lengths = arrays["category_start"].astype(np.int64)
+    if wrong or np.any(lengths < 0) or lengths.sum() != len(arrays["categories"]):
+        raise ModelFileError("the model file's arrays do not fit together")
+    code_ends = np.concatenate(([0], np.cumsum(lengths)))
+    trees = []
+    for node_end, leaf_end, size in zip(node_ends, leaf_ends, tree_nodes, strict=True):
+        node_start, leaf_start = node_end - size, leaf_end - size - 1
+        parts = {name: arrays[name][node_start:node_end] for name in _NODE_ARRAYS}
+        parts |= {name: arrays[name][leaf_start:leaf_end] for name in _LEAF_ARRAYS}
+        codes = code_ends[node_start : node_end + 1]
+        parts["category_start"] = (codes - codes[0]).astype(np.int32)
+        parts["categories"] = arrays["categories"][codes[0] : codes[-1]]
+        trees.append(Tree(**parts))
+    return tuple(trees)
+
+
+def _encoded(
+    column: Column, known: tuple[Category, ...], label: str, handle_unknown: Literal["missing", "error"]
+) -> CategoricalColumn:
+    if not isinstance(column, CategoricalColumn):
+        raise TypeError(f"column {label} was categorical when the model was trained, but now holds numbers.")
+    if column.categories == known:
+        return column
+    code_of = {category: code for code, category in enumerate(known)}
+    codes = np.array([code_of.get(category, -1) for category in column.categories] + [-1], np.int32)
+    present = np.unique(column.codes)
+    unknown = [column.categories[code] for code in present if code >= 0 and codes[code] < 0]
+    if unknown and handle_unknown == "error":
+        raise ValueError(
+            f"column {label} has the category {unknown[0]!r}, which training did not see; "
+            'handle_unknown="missing" treats such values as missing.'
+        )
+    return CategoricalColumn(codes[column.codes], known)

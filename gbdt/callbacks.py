@@ -1,0 +1,100 @@
+"""What can watch a training run: each callback is called once after every iteration."""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple, TextIO
+
+from gbdt.atomic_file import write_atomically
+from gbdt.booster import Booster
+
+
+class Evaluation(NamedTuple):
+    """One value of one metric on one evaluation set."""
+
+    set_name: str
+    metric: str
+    value: float
+    higher_is_better: bool
+
+
+@dataclass
+class TrainingState:
+    """What a callback sees after an iteration, and how it can end the run."""
+
+    iteration: int  # 1 for the first
+    n_iterations: int  # asked for
+    evaluations: list[Evaluation]
+    booster_so_far: Callable[[], Booster]
+    stop_reason: str | None = field(default=None)
+
+    def stop(self, reason: str) -> None:
+        """End training after this iteration."""
+        self.stop_reason = reason
+
+
+Callback = Callable[[TrainingState], None]
+
+
+def log_evaluation(period: int = 1, stream: TextIO | None = None) -> Callback:
+    """Print the metrics every `period` iterations."""
+
+    def log(state: TrainingState) -> None:
+        if state.iteration % period == 0 or state.iteration == state.n_iterations:
+            print(f"[{state.iteration}] {_described(state.evaluations)}", file=stream or sys.stderr, flush=True)
+
+    return log
+
+
+def record_evaluation(record: dict[str, dict[str, list[float]]]) -> Callback:
+    """Append every metric value to record[set name][metric]."""
+
+    def append(state: TrainingState) -> None:
+        for evaluation in state.evaluations:
+            record.setdefault(evaluation.set_name, {}).setdefault(evaluation.metric, []).append(evaluation.value)
+
+    return append
+
+
+def progress_bar(stream: TextIO | None = None, width: int = 30) -> Callback:
+    """Draw a bar with the time left and the last metrics, on one line of the terminal."""
+    started = time.monotonic()
+
+    def draw(state: TrainingState) -> None:
+        done = state.iteration / state.n_iterations
+        left = (time.monotonic() - started) * (1.0 / done - 1.0)
+        bar = ("█" * round(done * width)).ljust(width, "·")
+        line = f"{bar} {state.iteration}/{state.n_iterations}  {left:.0f} s left  {_described(state.evaluations)}"
+        end = "\n" if state.iteration == state.n_iterations or state.stop_reason else ""
+        print(f"\r{line}\x1b[K", end=end, file=stream or sys.stderr, flush=True)
+
+    return draw
+
+
+def checkpoint(path: str | Path, every: int = 10) -> Callback:
+    """Save the model so far every `every` iterations; pass the file as `init_model` to continue."""
+
+    def save(state: TrainingState) -> None:
+        if state.iteration % every == 0 or state.iteration == state.n_iterations:
+            write_atomically(path, state.booster_so_far().to_bytes())
+
+    return save
+
+
+def time_limit(seconds: float) -> Callback:
+    """Stop after the first iteration that ends later than this many seconds from now."""
+    deadline = time.monotonic() + seconds
+
+    def watch(state: TrainingState) -> None:
+        if time.monotonic() >= deadline:
+            state.stop(f"the time limit of {seconds:g} s is reached")
+
+    return watch
+
+
+def _described(evaluations: list[Evaluation]) -> str:
+    return "  ".join(f"{e.set_name} {e.metric} {e.value:.6g}" for e in evaluations)

@@ -1,0 +1,174 @@
+"""The classifier: labels of any kind, probabilities that add up to one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import ClassifierMixin
+
+from gbdt.callbacks import Callback
+from gbdt.objectives import ObjectiveSettings, transform
+from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.continuation import Start
+from sklearn_api.documentation import documented
+from sklearn_api.evaluation import GivenSet, given_sets
+from sklearn_api.fitting import NamedRows, n_outputs_of
+from sklearn_api.holdout import split_classes, taken
+from sklearn_api.labels import class_weights, encoded_labels, numbers_of_known_labels, require_two_weighted_classes
+from sklearn_api.parameter_names import stores_parameters
+from sklearn_api.parameter_values import objective_named
+from sklearn_api.row_data import RowData
+from sklearn_api.tables.names import CategoricalFeature
+from sklearn_api.targets import FloatArray, score_matrix, weight_vector
+
+
+@documented
+class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
+    """Gradient-boosted trees for two or more classes.
+
+    Two classes are learnt with one tree an iteration (objective "binary"), more with one tree for each class
+    ("multiclass"). A custom objective works on the same scores: the log odds of the second class, or one score for each
+    class, whose softmax are the probabilities.
+    """
+
+    class_weight: Any
+
+    @stores_parameters
+    def __init__(
+        self,
+        *,
+        objective: str | Callable[..., Any] | None = None,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        num_leaves: int = 31,
+        max_depth: int = -1,
+        grow_policy: Literal["leafwise", "depthwise"] = "leafwise",
+        max_bin: int = 255,
+        subsample_for_bin: int = 200_000,
+        min_child_samples: int = 20,
+        min_child_weight: float = 1e-3,
+        min_split_gain: float = 0.0,
+        reg_alpha: float = 0.0,
+        reg_lambda: float = 0.0,
+        subsample: float = 1.0,
+        subsample_freq: int = 0,
+        colsample_bytree: float = 1.0,
+        colsample_bynode: float = 1.0,
+        cat_smooth: float = 10.0,
+        cat_l2: float = 10.0,
+        max_cat_threshold: int = 32,
+        max_cat_to_onehot: int = 4,
+        min_data_per_group: int = 100,
+        categorical_feature: CategoricalFeature = "auto",
+        handle_unknown: Literal["missing", "error"] = "missing",
+        precision: Literal["auto", "fast", "exact"] = "auto",
+        early_stopping: bool = False,
+        early_stopping_rounds: int = 10,
+        validation_fraction: float = 0.1,
+        eval_metric: EvalMetric = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        importance_type: Literal["split", "gain"] = "split",
+        warm_start: bool = False,
+        verbose: int = 0,
+        class_weight: Mapping[Any, float] | str | None = None,
+    ) -> None: ...
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        init_score: Any = None,
+        eval_set: Any = None,
+        eval_names: Sequence[str] | None = None,
+        eval_sample_weight: Any = None,
+        eval_init_score: Any = None,
+        init_model: Any = None,
+        callbacks: Sequence[Callback] | None = None,
+    ) -> Self:
+        """Train on the rows of X and their class labels y; see docs/estimators.md for every argument."""
+        parameters = self._engine_parameters()
+        start = self._starting_point(init_model)
+        table = self._training_table(X, start)
+        classes, target = encoded_labels(y, table.n_rows)
+        _require_same_classes(classes, start)
+        weight = class_weights(self.class_weight, classes, target, weight_vector(sample_weight, table.n_rows))
+        require_two_weighted_classes(classes, target, weight)
+        objective = self._objective_settings(len(classes))
+        scores = score_matrix(init_score, table.n_rows, n_outputs_of(objective))
+        training = RowData(table, target, weight, scores)
+        watched = [
+            self._watched(given, training, classes, n_outputs_of(objective))
+            for given in given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
+        ]
+        self._fit_rows(parameters, objective, training, watched, start, callbacks)
+        self.classes_ = classes
+        self.n_classes_ = len(classes)
+        return self
+
+    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> npt.NDArray[Any]:
+        """The most probable class of each row, or with `raw_score` the scores behind the probabilities."""
+        score = self._raw_scores(X, num_iteration)
+        if raw_score:
+            return score[0] if len(score) == 1 else score.T
+        return self._labels(score)
+
+    def predict_proba(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
+        """The probability of each class, [row, class]."""
+        score = self._raw_scores(X, num_iteration)
+        if raw_score:
+            return score[0] if len(score) == 1 else score.T
+        return _probabilities(score)
+
+    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
+        """The predictions after each iteration."""
+        return map(self._labels, self._staged_raw_scores(X))
+
+    def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
+        """The probabilities after each iteration."""
+        return map(_probabilities, self._staged_raw_scores(X))
+
+    def _labels(self, score: FloatArray) -> npt.NDArray[Any]:
+        # Of equally probable classes the first is predicted.
+        numbers = (score[0] > 0).astype(np.intp) if len(score) == 1 else score.argmax(axis=0)
+        return self.classes_[numbers]
+
+    def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
+        default = "binary" if n_classes == 2 else "multiclass"
+        # scikit-learn's one name for both.
+        chosen = None if isinstance(self.objective, str) and self.objective == "log_loss" else self.objective
+        name = objective_named(chosen, ("binary", "multiclass"), default, type(self).__name__)
+        if name == "binary" and n_classes > 2:
+            raise ValueError(f"objective='binary' is for two classes, but y holds {n_classes}: use 'multiclass'.")
+        return ObjectiveSettings(name, n_classes=n_classes)
+
+    def _watched(self, given: GivenSet, training: RowData, classes: npt.NDArray[Any], n_outputs: int) -> NamedRows:
+        table = self._evaluation_table(given, training.table)
+        return given.name, RowData(
+            table,
+            numbers_of_known_labels(given.y, table.n_rows, classes, f"y of {given.label}"),
+            weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
+            score_matrix(given.init_score, table.n_rows, n_outputs, f"eval_init_score of {given.label}"),
+        )
+
+    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, RowData]:
+        split = split_classes(training.target, float(self.validation_fraction), seed)
+        return taken(training, split.training), taken(training, split.validation)
+
+
+def _probabilities(score: FloatArray) -> FloatArray:
+    if len(score) > 1:
+        return transform("multiclass", score).T
+    of_second = transform("binary", score)[0]
+    return np.stack([1.0 - of_second, of_second], axis=1)
+
+
+def _require_same_classes(classes: npt.NDArray[Any], start: Start) -> None:
+    if start.classes is not None and start.classes != classes.tolist():
+        raise ValueError(
+            f"y holds the classes {classes.tolist()}, but the model to go on from was fitted with {start.classes}."
+        )

@@ -1,0 +1,69 @@
+"""The description of every constructor parameter, in one place for the docstrings of all estimators."""
+
+from __future__ import annotations
+
+import inspect
+from typing import TypeVar
+
+Estimator = TypeVar("Estimator", bound=type)
+
+PARAMETERS: dict[str, tuple[str, str]] = {
+    "objective": ("str or callable", "What to minimise; None chooses by the target."),
+    "n_estimators": ("int", "Boosting iterations."),
+    "learning_rate": ("float", "Factor on the values of every new tree."),
+    "num_leaves": ("int", "Most leaves of a tree."),
+    "max_depth": ("int", "Most splits between root and leaf; -1 for no limit."),
+    "grow_policy": ("{'leafwise', 'depthwise'}", "Split the best leaf first, or level by level."),
+    "max_bin": ("int", "Most bins of a feature, besides the one for missing values."),
+    "subsample_for_bin": ("int", "Rows that bins are cut from."),
+    "min_child_samples": ("int", "Fewest rows of a leaf, exact."),
+    "min_child_weight": ("float", "Smallest sum of hessians of a leaf."),
+    "min_split_gain": ("float", "Smallest gain of a split."),
+    "reg_alpha": ("float", "L1 penalty on leaf values."),
+    "reg_lambda": ("float", "L2 penalty on leaf values."),
+    "subsample": ("float", "Share of rows drawn for a tree; needs `subsample_freq` above 0."),
+    "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),
+    "colsample_bytree": ("float", "Share of features drawn for a tree."),
+    "colsample_bynode": ("float", "Share of the tree's features drawn for a split."),
+    "cat_smooth": ("float", "Smoothing of categories before they are sorted for a split."),
+    "cat_l2": ("float", "L2 penalty added in categorical splits."),
+    "max_cat_threshold": ("int", "Most categories on the smaller side of a categorical split."),
+    "max_cat_to_onehot": ("int", "Up to this many categories, one is split from the rest."),
+    "min_data_per_group": ("int", "Fewest rows of a category for it to be sorted on its own."),
+    "categorical_feature": (
+        "'auto' or list",
+        "Names or positions of number columns to treat as categories; strings and category types are so by themselves.",
+    ),
+    "handle_unknown": ("{'missing', 'error'}", "What an unseen category means in prediction."),
+    "precision": ("{'auto', 'fast', 'exact'}", "Width of the integers that histograms add up."),
+    "early_stopping": ("bool", "Stop when the watched metric has not improved for `early_stopping_rounds` iterations."),
+    "early_stopping_rounds": ("int", "Iterations to wait for an improvement; used with `early_stopping=True` only."),
+    "validation_fraction": ("float", "Share of rows set aside for early stopping where `fit` gets no `eval_set`."),
+    "eval_metric": (
+        "str, callable or list",
+        "Metrics to evaluate; a function (y_true, y_pred) returns (name, value, higher_is_better).",
+    ),
+    "random_state": (
+        "int, RandomState, Generator or None",
+        "Seed of all random choices. None is 0: fits are reproducible unless asked otherwise.",
+    ),
+    "n_jobs": ("int or None", "Threads; None and -1 for all. The model does not depend on it."),
+    "importance_type": ("{'split', 'gain'}", "What `feature_importances_` holds."),
+    "warm_start": ("bool", "Go on from the trees of the last `fit` until there are `n_estimators`."),
+    "verbose": ("int", "Report the metrics every so many iterations; 0 for never."),
+    "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
+    "alpha": ("float", "The level of objective 'quantile'."),
+    "eval_at": ("tuple of int", "Places of the metrics 'ndcg' and 'map'; early stopping watches the first."),
+    "lambdarank_truncation_level": ("int", "Places whose pairs objective 'lambdarank' looks at."),
+}
+
+
+def documented(estimator: Estimator) -> Estimator:
+    """Add the descriptions of an estimator's parameters to its docstring."""
+    parameters = list(inspect.signature(estimator).parameters.values())
+    lines = [estimator.__doc__ or "", "", "Parameters", "----------"]
+    for parameter in parameters:
+        kind, description = PARAMETERS[parameter.name]
+        lines += [f"{parameter.name} : {kind}, default={parameter.default!r}", f"    {description}"]
+    estimator.__doc__ = "\n".join(lines)
+    return estimator

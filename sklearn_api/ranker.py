@@ -1,0 +1,132 @@
+"""The ranker: scores that put the rows of each query in order."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, Self
+
+from gbdt.callbacks import Callback
+from gbdt.objectives import ObjectiveSettings
+from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.documentation import documented
+from sklearn_api.evaluation import GivenSet, given_sets
+from sklearn_api.fitting import NamedRows
+from sklearn_api.holdout import split_groups, taken
+from sklearn_api.parameter_names import stores_parameters
+from sklearn_api.parameter_values import objective_named
+from sklearn_api.row_data import RowData
+from sklearn_api.tables.names import CategoricalFeature
+from sklearn_api.targets import FloatArray, group_boundaries, numeric_target, score_matrix, weight_vector
+
+
+@documented
+class DMLGBMRanker(BoostedTrees):
+    """Gradient-boosted trees that rank the rows of a query (LambdaRank).
+
+    Targets are grades of relevance: 0 for an irrelevant row, then 1, 2, ... The rows of a query follow one another.
+    """
+
+    eval_at: Sequence[int]
+    lambdarank_truncation_level: int
+
+    @stores_parameters
+    def __init__(
+        self,
+        *,
+        objective: str | Callable[..., Any] | None = None,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        num_leaves: int = 31,
+        max_depth: int = -1,
+        grow_policy: Literal["leafwise", "depthwise"] = "leafwise",
+        max_bin: int = 255,
+        subsample_for_bin: int = 200_000,
+        min_child_samples: int = 20,
+        min_child_weight: float = 1e-3,
+        min_split_gain: float = 0.0,
+        reg_alpha: float = 0.0,
+        reg_lambda: float = 0.0,
+        subsample: float = 1.0,
+        subsample_freq: int = 0,
+        colsample_bytree: float = 1.0,
+        colsample_bynode: float = 1.0,
+        cat_smooth: float = 10.0,
+        cat_l2: float = 10.0,
+        max_cat_threshold: int = 32,
+        max_cat_to_onehot: int = 4,
+        min_data_per_group: int = 100,
+        categorical_feature: CategoricalFeature = "auto",
+        handle_unknown: Literal["missing", "error"] = "missing",
+        precision: Literal["auto", "fast", "exact"] = "auto",
+        early_stopping: bool = False,
+        early_stopping_rounds: int = 10,
+        validation_fraction: float = 0.1,
+        eval_metric: EvalMetric = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        importance_type: Literal["split", "gain"] = "split",
+        warm_start: bool = False,
+        verbose: int = 0,
+        eval_at: Sequence[int] = (1, 2, 3, 4, 5),
+        lambdarank_truncation_level: int = 30,
+    ) -> None: ...
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        group: Any = None,
+        qid: Any = None,
+        sample_weight: Any = None,
+        init_score: Any = None,
+        eval_set: Any = None,
+        eval_names: Sequence[str] | None = None,
+        eval_sample_weight: Any = None,
+        eval_init_score: Any = None,
+        eval_group: Any = None,
+        eval_qid: Any = None,
+        init_model: Any = None,
+        callbacks: Sequence[Callback] | None = None,
+    ) -> Self:
+        """Train on rows with grades y, in queries given by their sizes (`group`) or by an id for each row (`qid`)."""
+        parameters = self._engine_parameters()
+        start = self._starting_point(init_model)
+        table = self._training_table(X, start)
+        name = objective_named(self.objective, ("lambdarank",), "lambdarank", type(self).__name__)
+        training = RowData(
+            table,
+            numeric_target(y, table.n_rows),
+            weight_vector(sample_weight, table.n_rows),
+            score_matrix(init_score, table.n_rows, 1),
+            group_boundaries(group, qid, table.n_rows),
+        )
+        watched = [
+            self._watched(given, training)
+            for given in given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
+        ]
+        objective = ObjectiveSettings(name, truncation_level=int(self.lambdarank_truncation_level))
+        return self._fit_rows(parameters, objective, training, watched, start, callbacks)
+
+    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
+        """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing."""
+        return self._raw_scores(X, num_iteration)[0]
+
+    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
+        """The scores after each iteration."""
+        return (score[0] for score in self._staged_raw_scores(X))
+
+    def _watched(self, given: GivenSet, training: RowData) -> NamedRows:
+        table = self._evaluation_table(given, training.table)
+        names = (f"eval_group of {given.label}", f"eval_qid of {given.label}")
+        return given.name, RowData(
+            table,
+            numeric_target(given.y, table.n_rows, f"y of {given.label}"),
+            weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
+            score_matrix(given.init_score, table.n_rows, 1, f"eval_init_score of {given.label}"),
+            group_boundaries(given.group, given.qid, table.n_rows, names),
+        )
+
+    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, RowData]:
+        assert training.group_starts is not None
+        rows, groups = split_groups(training.group_starts, float(self.validation_fraction), seed)
+        return taken(training, rows.training, groups.training), taken(training, rows.validation, groups.validation)

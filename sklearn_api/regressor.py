@@ -1,0 +1,131 @@
+"""The regressor: one number for each row, as a mean, a median, a quantile or a rate."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Literal, Self
+
+from sklearn.base import RegressorMixin
+
+from gbdt.callbacks import Callback
+from gbdt.objectives import ObjectiveSettings, transform
+from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.documentation import documented
+from sklearn_api.evaluation import GivenSet, given_sets
+from sklearn_api.fitting import NamedRows
+from sklearn_api.holdout import split_rows, taken
+from sklearn_api.parameter_names import stores_parameters
+from sklearn_api.parameter_values import objective_named
+from sklearn_api.row_data import RowData
+from sklearn_api.tables.names import CategoricalFeature
+from sklearn_api.targets import FloatArray, numeric_target, score_matrix, weight_vector
+
+_OBJECTIVES = ("regression", "regression_l1", "quantile", "poisson")
+
+
+@documented
+class DMLGBMRegressor(RegressorMixin, BoostedTrees):
+    """Gradient-boosted trees for a number.
+
+    Objectives: "regression" (squared error, the default), "regression_l1" (absolute error), "quantile" at the level
+    `alpha`, "poisson" (rates of events; targets are not negative), or a function.
+    """
+
+    alpha: float
+
+    @stores_parameters
+    def __init__(
+        self,
+        *,
+        objective: str | Callable[..., Any] | None = None,
+        n_estimators: int = 100,
+        learning_rate: float = 0.1,
+        num_leaves: int = 31,
+        max_depth: int = -1,
+        grow_policy: Literal["leafwise", "depthwise"] = "leafwise",
+        max_bin: int = 255,
+        subsample_for_bin: int = 200_000,
+        min_child_samples: int = 20,
+        min_child_weight: float = 1e-3,
+        min_split_gain: float = 0.0,
+        reg_alpha: float = 0.0,
+        reg_lambda: float = 0.0,
+        subsample: float = 1.0,
+        subsample_freq: int = 0,
+        colsample_bytree: float = 1.0,
+        colsample_bynode: float = 1.0,
+        cat_smooth: float = 10.0,
+        cat_l2: float = 10.0,
+        max_cat_threshold: int = 32,
+        max_cat_to_onehot: int = 4,
+        min_data_per_group: int = 100,
+        categorical_feature: CategoricalFeature = "auto",
+        handle_unknown: Literal["missing", "error"] = "missing",
+        precision: Literal["auto", "fast", "exact"] = "auto",
+        early_stopping: bool = False,
+        early_stopping_rounds: int = 10,
+        validation_fraction: float = 0.1,
+        eval_metric: EvalMetric = None,
+        random_state: Any = None,
+        n_jobs: int | None = None,
+        importance_type: Literal["split", "gain"] = "split",
+        warm_start: bool = False,
+        verbose: int = 0,
+        alpha: float = 0.9,
+    ) -> None: ...
+
+    def fit(
+        self,
+        X: Any,
+        y: Any,
+        sample_weight: Any = None,
+        init_score: Any = None,
+        eval_set: Any = None,
+        eval_names: Sequence[str] | None = None,
+        eval_sample_weight: Any = None,
+        eval_init_score: Any = None,
+        init_model: Any = None,
+        callbacks: Sequence[Callback] | None = None,
+    ) -> Self:
+        """Train on the rows of X and their targets y; see docs/estimators.md for every argument."""
+        parameters = self._engine_parameters()
+        start = self._starting_point(init_model)
+        table = self._training_table(X, start)
+        name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)
+        training = RowData(
+            table,
+            numeric_target(y, table.n_rows),
+            weight_vector(sample_weight, table.n_rows),
+            score_matrix(init_score, table.n_rows, 1),
+        )
+        watched = [
+            self._watched(given, training)
+            for given in given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
+        ]
+        objective = ObjectiveSettings(name, alpha=float(self.alpha))
+        return self._fit_rows(parameters, objective, training, watched, start, callbacks)
+
+    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
+        """The prediction for each row; `raw_score` is before the exponential of objective "poisson"."""
+        score = self._raw_scores(X, num_iteration)
+        return score[0] if raw_score else self._predictions(score)
+
+    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
+        """The predictions after each iteration."""
+        return map(self._predictions, self._staged_raw_scores(X))
+
+    def _predictions(self, score: FloatArray) -> FloatArray:
+        return transform(self.booster_.objective, score)[0]
+
+    def _watched(self, given: GivenSet, training: RowData) -> NamedRows:
+        table = self._evaluation_table(given, training.table)
+        return given.name, RowData(
+            table,
+            numeric_target(given.y, table.n_rows, f"y of {given.label}"),
+            weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
+            score_matrix(given.init_score, table.n_rows, 1, f"eval_init_score of {given.label}"),
+        )
+
+    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, RowData]:
+        split = split_rows(training.table.n_rows, float(self.validation_fraction), seed)
+        return taken(training, split.training), taken(training, split.validation)
