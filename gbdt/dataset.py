@@ -120,6 +120,7 @@ def _bin_of_zero(bins: NumericBins) -> int:
 
 def _bin_rows(table: Table, bins: Sequence[FeatureBins], plan: StoragePlan, workers: Workers) -> BinStorage:
     narrow = np.empty((table.n_rows, len(plan.narrow_columns)), np.uint8)
+    by_column = np.empty((len(plan.narrow_columns), table.n_rows), np.uint8)
     wide = np.empty((table.n_rows, len(plan.wide_columns)), np.uint16)
     blocks = [(start, min(start + _BLOCK_ROWS, table.n_rows)) for start in range(0, table.n_rows, _BLOCK_ROWS)]
 
@@ -135,7 +136,7 @@ def _bin_rows(table: Table, bins: Sequence[FeatureBins], plan: StoragePlan, work
         feature = plan.features[plan.wide_columns[column]]
         _bins_of_rows(table.columns[feature], bins[feature], start, stop, out)
 
-    workers.run_each(lambda block: _write_block(narrow, write_narrow, *block), blocks)
+    workers.run_each(lambda block: _write_block(narrow, write_narrow, *block, by_column), blocks)
     workers.run_each(lambda block: _write_block(wide, write_wide, *block), blocks)
     tiles = workers.run_each(lambda tile: _sparse_tile(table, bins, plan, tile), plan.sparse_tiles)
     starts = np.empty((len(tiles), table.n_rows + 1), np.int64)
@@ -144,7 +145,7 @@ def _bin_rows(table: Table, bins: Sequence[FeatureBins], plan: StoragePlan, work
         starts[tile] = tile_starts + before
         before += len(entries)
     entries = np.concatenate([entries for _, entries in tiles]) if tiles else np.zeros(0, np.uint16)
-    return BinStorage(narrow, wide, starts, entries, plan.positions)
+    return BinStorage(narrow, by_column, wide, starts, entries, plan.positions)
 
 
 def _write_block(
@@ -152,6 +153,7 @@ def _write_block(
     write_column: Callable[[int, int, int, npt.NDArray[np.generic]], None],
     start: int,
     stop: int,
+    by_column: npt.NDArray[np.generic] | None = None,
 ) -> None:
     """Bin a block of rows: some columns at a time, each contiguous, then turned into rows while in cache."""
     n_columns = storage.shape[1]
@@ -161,6 +163,8 @@ def _write_block(
         for column in range(first, last):
             write_column(column, start, stop, columns[column - first])
         storage[start:stop, first:last] = columns[: last - first].T
+        if by_column is not None:
+            by_column[first:last, start:stop] = columns[: last - first]
 
 
 def _write_shared(

@@ -126,7 +126,7 @@ class TreeGrower:
         root = self._nodes[0:1]
         root["start"], root["count"], root["depth"], root["slot"] = 0, n_rows, 0, 0
         root["left"], root["gain"], root["path"] = -1, -1.0, 0
-        root["gradient"], root["hessian"] = self._root_sums(quantised, n_rows, every_row)
+        root["gradient"], root["hessian"] = self._root_sums(quantised, n_rows, packed)
         if n_rows >= 2 * rules["min_rows"][0] and len(features):
             layout = self._dataset.plan.layout
             search_node(
@@ -150,13 +150,22 @@ class TreeGrower:
         for k in range(1, n_parts):
             add_planes(self._pool[0], self._pool[k])
 
-    def _root_sums(self, quantised: Quantised, n_rows: int, every_row: bool) -> tuple[int, int]:
-        words, packing = quantised.words, quantised.packing[0]
-        own = words if every_row else words[:, self._rows[:n_rows]]
-        gradient = int(np.sum(own[0] >> packing["gradient_shift"]))
-        if packing["hessian_factor"] == 0:
-            return gradient, n_rows
-        return gradient, int(np.sum((own[-1] >> packing["hessian_shift"]) & packing["hessian_mask"]))
+    def _root_sums(self, quantised: Quantised, n_rows: int, packed: bool) -> tuple[int, int]:
+        """The sums of all rows, read off the first column's bins (or summed up where nothing is stored densely)."""
+        storage, packing = self._dataset.storage, quantised.packing[0]
+        if storage.narrow.shape[1] + storage.wide.shape[1] == 0:
+            words = quantised.words
+            totals = words[:, self._rows[:n_rows]] if n_rows < words.shape[1] else words
+            first, last = totals[0] >> packing["gradient_shift"], totals[-1]
+            packed = True
+        else:
+            stop = storage.positions[1] if len(storage.positions) > 1 else self._dataset.plan.n_positions
+            planes = self._pool[0, :, :stop]
+            first, last = (planes[0] >> packing["gradient_shift"] if packed else planes[0]), planes[0]
+            if not packed:
+                return int(first.sum()), int(planes[1].sum())
+        hessian = (last >> packing["hessian_shift"]) & packing["hessian_mask"]
+        return int(first.sum()), n_rows if packing["hessian_factor"] == 0 else int(hessian.sum())
 
     def _grow_at_once(self, growth: _Growth) -> None:
         dataset, parameters = self._dataset, self._parameters

@@ -7,6 +7,7 @@ is stored before training has succeeded, so a failed `fit` leaves a fitted estim
 from __future__ import annotations
 
 import os
+import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -103,7 +104,15 @@ class BoostedTrees(BaseEstimator):
         """The rows to learn from and the rows that early stopping watches where there is no evaluation set."""
 
     def _engine_parameters(self) -> EngineParameters:
-        return engine_parameters(self.get_params(deep=False))
+        parameters = engine_parameters(self.get_params(deep=False))
+        if parameters.train.subsample < 1 and parameters.train.subsample_freq == 0:
+            # LightGBM's defaults, but nobody who writes this wants it.
+            warnings.warn(
+                f"subsample={parameters.train.subsample} has no effect while subsample_freq=0: set subsample_freq=1 to "
+                "draw the rows of every tree.",
+                stacklevel=3,
+            )
+        return parameters
 
     def _starting_point(self, init_model: Any) -> Start:
         own = self if self.warm_start and self.__sklearn_is_fitted__() else None

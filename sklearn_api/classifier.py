@@ -107,8 +107,12 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         ]
         self._fit_rows(parameters, objective, training, watched, start, callbacks)
         self.classes_ = classes
-        self.n_classes_ = len(classes)
         return self
+
+    @property
+    def n_classes_(self) -> int:
+        """The number of classes."""
+        return len(self.classes_)
 
     def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> npt.NDArray[Any]:
         """The most probable class of each row, or with `raw_score` the scores behind the probabilities."""

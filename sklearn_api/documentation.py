@@ -29,7 +29,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "cat_l2": ("float", "L2 penalty added in categorical splits."),
     "max_cat_threshold": ("int", "Most categories on the smaller side of a categorical split."),
     "max_cat_to_onehot": ("int", "Up to this many categories, one is split from the rest."),
-    "min_data_per_group": ("int", "Fewest rows of a category for it to be sorted on its own."),
+    "min_data_per_group": ("int", "Fewest rows of the categories between two splits that are tried."),
     "categorical_feature": (
         "'auto' or list",
         "Names or positions of number columns to treat as categories; strings and category types are so by themselves.",

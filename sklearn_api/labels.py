@@ -143,17 +143,21 @@ def _factorised(labels: Labels) -> tuple[Labels, npt.NDArray[np.intp]]:
     """Sorted distinct labels and each row's place among them."""
     if labels.dtype.kind == "O":
         return _factorised_objects(labels)
-    if labels.dtype.kind in "biuf":
-        lowest, highest = labels.min(), labels.max()
-        if float(highest) - float(lowest) < _LOOKUP_RANGE:
-            offsets = (labels - lowest if labels.dtype.kind != "b" else labels ^ lowest).astype(np.intp)
-            seen = np.zeros(int(offsets.max()) + 1, np.bool_)
-            seen[offsets] = True
-            place = np.cumsum(seen) - 1
-            first_offsets = np.flatnonzero(seen)
-            classes = (first_offsets + int(lowest)).astype(labels.dtype)
-            return classes, place[offsets]
+    if labels.dtype.kind in "biuf" and _range_of(labels) < _LOOKUP_RANGE:
+        as_integers = labels.astype(np.int64)
+        offsets = as_integers - as_integers.min()
+        seen = np.zeros(int(offsets.max()) + 1, np.bool_)
+        seen[offsets] = True
+        label_at = np.empty(len(seen), labels.dtype)
+        label_at[offsets] = labels
+        return label_at[seen], (np.cumsum(seen) - 1)[offsets]
     return np.unique(labels, return_inverse=True)
+
+
+def _range_of(labels: Labels) -> float:
+    """Largest minus smallest label; infinite where int64 does not hold them."""
+    smallest, largest = float(labels.min()), float(labels.max())
+    return largest - smallest if max(-smallest, largest) < 2.0**62 else np.inf
 
 
 def _factorised_objects(labels: Labels) -> tuple[Labels, npt.NDArray[np.intp]]:

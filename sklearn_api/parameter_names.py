@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar
 
 from sklearn_api.tables.names import did_you_mean
@@ -22,7 +22,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
         *("n_iter", "max_iter", "iterations"),
     ),
     "learning_rate": ("eta", "shrinkage_rate"),
-    "num_leaves": ("max_leaf_nodes", "max_leaves", "num_leaf"),
+    "num_leaves": ("max_leaf_nodes", "max_leaves"),
     "max_bin": ("max_bins",),
     "subsample_for_bin": ("bin_construct_sample_cnt",),
     "min_child_samples": ("min_samples_leaf", "min_data_in_leaf"),
@@ -87,10 +87,10 @@ def stores_parameters(initialiser: Initialiser) -> Initialiser:
     return store  # type: ignore[return-value]
 
 
-def _unknown(name: str, known: Iterable[str], estimator_name: str) -> str:
-    known = list(known)
+def _unknown(name: str, known: Collection[str], estimator_name: str) -> str:
     aliases = [alias for alias, parameter in _CANONICAL.items() if parameter in known]
-    return f"{estimator_name} has no parameter {name!r}{did_you_mean(name, [*aliases, *known])}."
+    guess = did_you_mean(name, known) or did_you_mean(name, aliases)
+    return f"{estimator_name} has no parameter {name!r}{guess}."
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -8,6 +8,7 @@ not have written is a ModelFileError.
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -46,8 +47,8 @@ def saved_state(estimator: Any) -> dict[str, Any]:
 def booster_from_file(path: str | os.PathLike[str]) -> Booster:
     """The booster in a model file; the message of an error names the file."""
     with _naming(path):
-        if not Path(path).is_file():
-            raise ModelFileError("is not a regular file" if Path(path).exists() else "does not exist")
+        if not stat.S_ISREG(Path(path).stat().st_mode):
+            raise ModelFileError("is not a regular file")
         return Booster.from_bytes(Path(path).read_bytes())
 
 
@@ -152,9 +153,11 @@ def _saved_labels(classes: npt.NDArray[Any]) -> dict[str, Any]:
 
 def _with_parameters(estimator_class: type[Any], parameters: Any) -> Any:
     try:
-        estimator = estimator_class(**parameters)
+        # JSON knows no tuples.
+        plain = {name: tuple(value) if isinstance(value, list) else value for name, value in parameters.items()}
+        estimator = estimator_class(**plain)
         engine_parameters(estimator.get_params(deep=False))
-    except (TypeError, ValueError) as error:
+    except (AttributeError, TypeError, ValueError) as error:
         raise ModelFileError(f"is damaged: its parameters are not valid ({error})") from None
     return estimator
 

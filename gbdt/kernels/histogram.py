@@ -9,12 +9,88 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import kernel
+from gbdt.kernels.compiler import inlined, kernel, prefetch
 from gbdt.kernels.layout import BinStorage, RecordArray
 
 # A tile of columns whose packed histogram stays in the first cache levels (measured: 717 columns at once
 # cost 1.4 ns a row and column, 64 at a time 0.75).
 _TILE_COLUMNS = 64
+# How many rows ahead to prefetch, and how thinly spread rows must be for that to pay (measured: at one row in
+# 32, 1.28 ns a row and column without, 0.74 with; at every second row 0.59 and 0.63).
+_ROWS_AHEAD = np.uint64(8)
+_ROWS_APART = 6
+
+
+@inlined
+def add_four_rows(
+    narrow: npt.NDArray[np.uint8],
+    positions: npt.NDArray[np.uint32],
+    words: npt.NDArray[np.int64],
+    histogram: npt.NDArray[np.int64],
+    rows: tuple[np.uint64, np.uint64, np.uint64, np.uint64],
+    first: np.uint64,
+    last: np.uint64,
+) -> None:
+    """Add four rows column by column: rows that share a bin wait for each other less than columns in a row do.
+
+    Measured on real bins: 0.52 ns a row and column, against 0.59 to 1.1 with one row at a time.
+    """
+    row_0, row_1, row_2, row_3 = rows
+    word_0, word_1, word_2, word_3 = words[row_0], words[row_1], words[row_2], words[row_3]
+    for column in range(first, last):
+        position = np.uint64(positions[column])
+        histogram[position + np.uint64(narrow[row_0, column])] += word_0
+        histogram[position + np.uint64(narrow[row_1, column])] += word_1
+        histogram[position + np.uint64(narrow[row_2, column])] += word_2
+        histogram[position + np.uint64(narrow[row_3, column])] += word_3
+
+
+@kernel
+def add_narrow_words(
+    storage: BinStorage,
+    rows: npt.NDArray[np.uint32],
+    start: int,
+    stop: int,
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    histogram: npt.NDArray[np.int64],
+    first_column: int,
+    last_column: int,
+) -> None:
+    """The part of `add_words` that reads some of the one-byte columns."""
+    narrow, positions = storage.narrow, storage.positions
+    n_columns = np.uint64(narrow.shape[1])
+    first, last = np.uint64(first_column), np.uint64(last_column)
+    one, two, three, four = np.uint64(1), np.uint64(2), np.uint64(3), np.uint64(4)
+    begin, end = np.uint64(start), np.uint64(stop)
+    fours_end = begin + (end - begin) // four * four
+    near_end = begin
+    if every_row:
+        for row in range(begin, fours_end, four):
+            add_four_rows(
+                narrow, positions, words, histogram, (row, row + one, row + two, row + three), first, last
+            )
+    else:
+        if fours_end > begin + _ROWS_AHEAD:
+            spread = np.int64(rows[stop - 1]) - np.int64(rows[start])
+            if spread > _ROWS_APART * (stop - start):
+                near_end = fours_end - _ROWS_AHEAD
+        for i in range(begin, near_end, four):
+            for k in range(i + _ROWS_AHEAD, i + _ROWS_AHEAD + four):
+                ahead = np.uint64(rows[k])
+                prefetch(words, ahead)
+                prefetch(narrow, ahead * n_columns + first)
+                prefetch(narrow, ahead * n_columns + last - one)
+            four_rows = np.uint64(rows[i]), np.uint64(rows[i + one]), np.uint64(rows[i + two]), np.uint64(rows[i + three])
+            add_four_rows(narrow, positions, words, histogram, four_rows, first, last)
+        for i in range(near_end, fours_end, four):
+            four_rows = np.uint64(rows[i]), np.uint64(rows[i + one]), np.uint64(rows[i + two]), np.uint64(rows[i + three])
+            add_four_rows(narrow, positions, words, histogram, four_rows, first, last)
+    for i in range(fours_end, end):
+        row = i if every_row else np.uint64(rows[i])
+        word = words[row]
+        for column in range(first, last):
+            histogram[np.uint64(positions[column]) + np.uint64(narrow[row, column])] += word
 
 
 @kernel
@@ -28,32 +104,22 @@ def add_words(
     histogram: npt.NDArray[np.int64],
 ) -> None:
     """Add the words of rows[start:stop] (of rows start..stop themselves with `every_row`) to the histogram."""
-    narrow = storage.narrow
+    n_narrow = storage.narrow.shape[1]
     positions = storage.positions
-    for tile in range(0, narrow.shape[1], _TILE_COLUMNS):
-        first, last = np.uint64(tile), np.uint64(min(tile + _TILE_COLUMNS, narrow.shape[1]))
-        if every_row:
-            for row in range(np.uint64(start), np.uint64(stop)):
-                word = words[row]
-                for column in range(first, last):
-                    histogram[np.uint64(positions[column]) + np.uint64(narrow[row, column])] += word
-        else:
-            for i in range(np.uint64(start), np.uint64(stop)):
-                row = np.uint64(rows[i])
-                word = words[row]
-                for column in range(first, last):
-                    histogram[np.uint64(positions[column]) + np.uint64(narrow[row, column])] += word
+    for column in range(0, n_narrow, _TILE_COLUMNS):
+        last = min(column + _TILE_COLUMNS, n_narrow)
+        add_narrow_words(storage, rows, start, stop, every_row, words, histogram, column, last)
     wide = storage.wide
-    narrow_columns, wide_columns = np.uint64(narrow.shape[1]), np.uint64(wide.shape[1])
+    wide_columns = np.uint64(wide.shape[1])
     if wide_columns > np.uint64(0):
         for i in range(np.uint64(start), np.uint64(stop)):
             row = i if every_row else np.uint64(rows[i])
             word = words[row]
             for column in range(wide_columns):
-                histogram[np.uint64(positions[narrow_columns + column]) + np.uint64(wide[row, column])] += word
+                histogram[np.uint64(positions[np.uint64(n_narrow) + column]) + np.uint64(wide[row, column])] += word
     for tile in range(storage.sparse_starts.shape[0]):
         starts = storage.sparse_starts[tile]
-        base = np.uint64(positions[narrow.shape[1] + wide.shape[1] + tile])
+        base = np.uint64(positions[n_narrow + wide.shape[1] + tile])
         for i in range(np.uint64(start), np.uint64(stop)):
             row = i if every_row else np.uint64(rows[i])
             word = words[row]

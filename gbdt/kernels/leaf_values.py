@@ -5,18 +5,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import kernel
+from gbdt.kernels.compiler import inlined, kernel
 
 
-@kernel
-def sum_leaf(
-    rows: npt.NDArray[np.uint32], start: int, stop: int, values: npt.NDArray[np.float32], scale: float
-) -> int:
-    """The fixed-point sum of values[rows[start:stop]]: each value times `scale`, rounded to an integer."""
-    total = np.int64(0)
-    for i in range(np.uint64(start), np.uint64(stop)):
-        total += np.int64(np.floor(float(values[np.uint64(rows[i])]) * scale + 0.5))
-    return total
+@inlined
+def rounded(value: np.float32, scale: float) -> int:
+    """The nearest integer to value times scale."""
+    return np.int64(np.floor(float(value) * scale + 0.5))
 
 
 @kernel
@@ -47,9 +42,15 @@ def sum_leaves(
 ) -> None:
     """Fixed-point gradient and hessian sums of each leaf; the count is the hessian when there are no hessians."""
     for leaf in range(starts.size):
-        start, stop = starts[leaf], starts[leaf] + counts[leaf]
-        sums[leaf, 0] = sum_leaf(rows, start, stop, gradients, gradient_scale)
+        start, stop = np.uint64(starts[leaf]), np.uint64(starts[leaf] + counts[leaf])
+        gradient, hessian = np.int64(0), np.int64(0)
         if hessians.size == 0:
-            sums[leaf, 1] = counts[leaf]
+            hessian = counts[leaf]
+            for i in range(start, stop):
+                gradient += rounded(gradients[np.uint64(rows[i])], gradient_scale)
         else:
-            sums[leaf, 1] = sum_leaf(rows, start, stop, hessians, hessian_scale)
+            for i in range(start, stop):
+                row = np.uint64(rows[i])
+                gradient += rounded(gradients[row], gradient_scale)
+                hessian += rounded(hessians[row], hessian_scale)
+        sums[leaf, 0], sums[leaf, 1] = gradient, hessian

@@ -66,10 +66,10 @@ def partition_rows(
     column = np.uint64(layout[feature].column)
     left_end, right_end = first, first
     if layout[feature].storage == NARROW:
-        narrow = storage.narrow
+        narrow = storage.narrow_by_column[column]
         for i in range(first, last):
             row = np.uint32(i) if every_row else rows[i]
-            left = np.uint64(goes_left[narrow[np.uint64(row), column]])
+            left = np.uint64(goes_left[narrow[np.uint64(row)]])
             rows[left_end] = row
             scratch[right_end] = row
             left_end += left

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from numba.core import types
 from numba.extending import intrinsic
 
-from gbdt.kernels.compiler import kernel
+from gbdt.kernels.compiler import inlined, kernel
 from gbdt.kernels.layout import RecordArray
 
 # Rows of a tile. With 28 slots a tile fills half of a level 1 cache.
@@ -106,7 +106,33 @@ def _trailing_zeros(typing_context: Any, word: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
+@inlined
+def _is_in_set(nodes: RecordArray, words: npt.NDArray[np.uint64], node: np.uint64, value: np.uint64) -> bool:
+    """Whether a slot value goes left at a categorical node."""
+    word = value >> np.uint64(6)
+    if word >= nodes[node].n_words:
+        return False
+    return (words[nodes[node].first_word + word] >> (value & np.uint64(63))) & np.uint64(1) == np.uint64(1)
+
+
 @kernel
+def fill_masks(
+    nodes: RecordArray,
+    words: npt.NDArray[np.uint64],
+    node: npt.NDArray[np.int64],
+    kept: npt.NDArray[np.uint64],
+    first_mask: npt.NDArray[np.int64],
+    last_mask: npt.NDArray[np.int64],
+    masks: npt.NDArray[np.uint64],
+) -> None:
+    """Apply kept[k] to the masks first_mask[k]..last_mask[k], one a slot value, of the values that go right."""
+    for k in range(node.size):
+        for value in range(last_mask[k] - first_mask[k]):
+            if not _is_in_set(nodes, words, np.uint64(node[k]), np.uint64(value)):
+                masks[first_mask[k] + value] &= kept[k]
+
+
+@inlined
 def _clear_bits(
     forest: ForestArrays, segment: int, tiles: Tiles, tile: np.uint64, bits: npt.NDArray[np.uint64]
 ) -> None:
@@ -128,13 +154,18 @@ def _clear_bits(
             bits[lane] &= masks[first_mask + np.uint64(np.int64(tiles[tile, slot, lane]))]
 
 
-@kernel
+@inlined
 def _walk(
-    forest: ForestArrays, root: int, tiles: Tiles, tile: np.uint64, n_lanes: int, positions: npt.NDArray[np.int32]
+    forest: ForestArrays,
+    root: int,
+    tiles: Tiles,
+    tile: np.uint64,
+    n_lanes: int,
+    active: npt.NDArray[np.uint64],
+    positions: npt.NDArray[np.int32],
 ) -> None:
     """Move all rows down one level at a time; rows that reached a leaf leave the list of active lanes."""
     nodes, words = forest.nodes, forest.words
-    active = np.empty(LANES, np.uint64)
     for lane in range(np.uint64(n_lanes)):
         active[lane] = lane
         positions[lane] = root
@@ -146,14 +177,13 @@ def _walk(
             node = np.uint64(np.uint32(positions[lane]))
             value = tiles[tile, np.uint64(nodes[node].slot), lane]
             if nodes[node].categorical:
-                bit = np.uint64(np.int64(value))
-                word = bit >> np.uint64(6)
-                goes_right = True
-                if word < nodes[node].n_words:
-                    goes_right = (words[nodes[node].first_word + word] >> (bit & np.uint64(63))) & np.uint64(1) == 0
+                goes_right = np.int32(not _is_in_set(nodes, words, node, np.uint64(np.int64(value))))
             else:
-                goes_right = (value > nodes[node].threshold) | ((value != value) & (nodes[node].missing_right == 1))
-            child = nodes[node].right if goes_right else nodes[node].left
+                is_missing_right = np.int32(value != value) & np.int32(nodes[node].missing_right)
+                goes_right = np.int32(value > nodes[node].threshold) | is_missing_right
+            # A choice between two loads would become a branch, and mispredicted half of the time.
+            left = nodes[node].left
+            child = left ^ ((left ^ nodes[node].right) & -goes_right)
             positions[lane] = child
             active[n_still_active] = lane
             n_still_active += np.uint64(child >= 0)
@@ -175,7 +205,7 @@ def _find_leaves(
     """Write the position of the leaf that each of the first `n_lanes` rows of the tile ends in."""
     first_segment, last_segment = forest.trees[tree].first_segment, forest.trees[tree].last_segment
     if n_lanes < _FEWEST_LANES or first_segment == last_segment:
-        _walk(forest, forest.trees[tree].root, tiles, tile, n_lanes, positions)
+        _walk(forest, forest.trees[tree].root, tiles, tile, n_lanes, bits, positions)
         return
     for segment in range(last_segment - 1, first_segment - 1, -1):
         _clear_bits(forest, segment, tiles, tile, bits)
