@@ -7,7 +7,7 @@ binned block by block of rows, straight into the row-major storage that histogra
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +22,8 @@ from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn, T
 from gbdt.threads import Workers
 
 _BLOCK_ROWS = 16_384
+# Rows from which the storage plan guesses each feature's usual bin; every row is checked against it later.
+_ROWS_FOR_PLAN = 50_000
 _GROUP_COLUMNS = 64
 
 
@@ -34,32 +36,35 @@ class Dataset:
     bins: tuple[FeatureBins, ...]
     n_rows: int
     first_row_number: int = 0
+    # Upper bounds of the value bins of all used features, one after the other; the last of each is infinite.
+    bounds: npt.NDArray[np.float64] = field(init=False, repr=False)
+    first_bounds: npt.NDArray[np.int64] = field(init=False, repr=False)
 
-
-class _ColumnsClash(Exception):
-    """Two features that share a column are away from their usual bins in the same row."""
-
-    def __init__(self, feature: int) -> None:
-        self.feature = feature
+    def __post_init__(self) -> None:
+        used = [self.bins[feature] for feature in self.plan.features]
+        bounds = [np.append(b.cuts, np.inf) if isinstance(b, NumericBins) else np.zeros(1) for b in used]
+        object.__setattr__(self, "bounds", np.concatenate([np.zeros(0), *bounds]))
+        object.__setattr__(self, "first_bounds", np.cumsum([0, *map(len, bounds)])[:-1])
 
 
 def bin_table(table: Table, parameters: BinningParameters, workers: Workers) -> Dataset:
     """Cut the bins of every feature and bin all rows."""
     sample = _sampled_rows(table.n_rows, parameters)
     bins = tuple(workers.run_each(lambda column: _cut(column, sample, parameters.max_bin), table.columns))
+    few = _sampled_rows(table.n_rows, replace(parameters, sample_rows=_ROWS_FOR_PLAN))
     sampled = workers.run_each(
-        lambda feature: _sampled_feature(table.columns[feature], bins[feature], sample), range(table.n_features)
+        lambda feature: _sampled_feature(table.columns[feature], bins[feature], few), range(table.n_features)
     )
-    features = [f for f in range(table.n_features) if sampled[f].share_away > 0.0]
+    # One value bin and the missing bin, and never a missing value: nothing to split.
+    features = [f for f in range(table.n_features) if bins[f].n_bins > 2 or sampled[f].share_away > 0.0]
     never_shared: frozenset[int] = frozenset()
     while True:
         plan = plan_storage(bins, sampled, features, never_shared)
-        try:
-            storage = _bin_rows(table, bins, plan, workers)
-        except _ColumnsClash as clash:
-            never_shared |= {clash.feature}
-            continue
-        return Dataset(storage, plan, bins, table.n_rows)
+        clashing: set[int] = set()
+        storage = _bin_rows(table, bins, plan, clashing, workers)
+        if storage is not None:
+            return Dataset(storage, plan, bins, table.n_rows)
+        never_shared |= clashing
 
 
 def _sampled_rows(n_rows: int, parameters: BinningParameters) -> npt.NDArray[np.uint32] | slice:
@@ -118,7 +123,10 @@ def _bin_of_zero(bins: NumericBins) -> int:
     return int(np.searchsorted(bins.cuts, 0.0))
 
 
-def _bin_rows(table: Table, bins: Sequence[FeatureBins], plan: StoragePlan, workers: Workers) -> BinStorage:
+def _bin_rows(
+    table: Table, bins: Sequence[FeatureBins], plan: StoragePlan, clashing: set[int], workers: Workers
+) -> BinStorage | None:
+    """Bin every row. None if features are not alone in their shared column after all: they are in `clashing`."""
     narrow = np.empty((table.n_rows, len(plan.narrow_columns)), np.uint8)
     by_column = np.empty((len(plan.narrow_columns), table.n_rows), np.uint8)
     wide = np.empty((table.n_rows, len(plan.wide_columns)), np.uint16)
@@ -130,13 +138,15 @@ def _bin_rows(table: Table, bins: Sequence[FeatureBins], plan: StoragePlan, work
             feature = plan.features[members[0]]
             _bins_of_rows(table.columns[feature], bins[feature], start, stop, out)
         else:
-            _write_shared(table, bins, plan, members, start, stop, out)
+            _write_shared(table, bins, plan, members, start, stop, out, clashing)
 
     def write_wide(column: int, start: int, stop: int, out: npt.NDArray[np.uint16]) -> None:
         feature = plan.features[plan.wide_columns[column]]
         _bins_of_rows(table.columns[feature], bins[feature], start, stop, out)
 
     workers.run_each(lambda block: _write_block(narrow, write_narrow, *block, by_column), blocks)
+    if clashing:
+        return None
     workers.run_each(lambda block: _write_block(wide, write_wide, *block), blocks)
     tiles = workers.run_each(lambda tile: _sparse_tile(table, bins, plan, tile), plan.sparse_tiles)
     starts = np.empty((len(tiles), table.n_rows + 1), np.int64)
@@ -175,6 +185,7 @@ def _write_shared(
     start: int,
     stop: int,
     out: npt.NDArray[np.uint8],
+    clashing: set[int],
 ) -> None:
     out[:] = 0
     own = np.empty(stop - start, np.uint8)
@@ -184,7 +195,8 @@ def _write_shared(
         _bins_of_rows(table.columns[feature], bins[feature], start, stop, own)
         away = np.flatnonzero(own != usual)
         if np.any(out[away]):
-            raise _ColumnsClash(feature)
+            clashing.add(feature)
+            continue
         away_bins = own[away]
         out[away] = plan.layout[member]["first_value"] + away_bins - (away_bins > usual)
 

@@ -24,7 +24,7 @@ class NumericBins:
     _tables: dict[tuple[str, str], npt.NDArray[np.generic]] = field(default_factory=dict, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        padded_size = 1
+        padded_size = 255
         while padded_size < len(self.cuts):
             padded_size = 2 * padded_size + 1
         padded = np.full(padded_size, np.inf)

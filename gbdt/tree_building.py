@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.dataset import Dataset
-from gbdt.feature_bins import NumericBins
 from gbdt.grower import GrownTree
+from gbdt.kernels.layout import RecordArray
 from gbdt.tree import Tree
 
 
@@ -23,39 +23,34 @@ def tree_over_values(
     number = np.zeros(len(grown.nodes), np.int32)
     number[splits] = np.arange(len(splits))
     number[grown.leaves] = ~np.arange(len(grown.leaves))
-    features = dataset.plan.features[nodes["feature"]]
-    codes = [_category_codes(grown, dataset, node) for node in splits]
+    codes = {int(k): _category_codes(grown, dataset, splits[k]) for k in np.flatnonzero(nodes["bin"] < 0)}
+    lengths = [len(codes[k]) if k in codes else 0 for k in range(len(splits))]
     return Tree(
-        feature=features.astype(np.int32),
-        threshold=np.array([_threshold(dataset, f, b) for f, b in zip(features, nodes["bin"], strict=True)]),
+        feature=dataset.plan.features[nodes["feature"]].astype(np.int32),
+        threshold=_thresholds(dataset, nodes),
         missing_left=_missing_left(grown, dataset).astype(np.uint8),
         categorical=(nodes["bin"] < 0).astype(np.uint8),
         left=number[nodes["left"]],
         right=number[nodes["left"] + 1],
         gain=nodes["gain"] * gain_unit,
         count=nodes["count"].copy(),
-        category_start=np.cumsum([0, *map(len, codes)], dtype=np.int32),
-        categories=np.concatenate([np.zeros(0, np.int32), *codes]),
+        category_start=np.cumsum([0, *lengths], dtype=np.int32),
+        categories=np.concatenate([np.zeros(0, np.int32), *codes.values()]),
         leaf_value=leaf_value,
         leaf_count=grown.nodes["count"][grown.leaves],
         leaf_weight=leaf_weight,
     )
 
 
-def _threshold(dataset: Dataset, feature: int, last_left_bin: int) -> float:
-    """The largest value that goes left: the upper bound of the last bin on the left."""
-    bins = dataset.bins[feature]
-    if last_left_bin < 0 or not isinstance(bins, NumericBins):
-        return 0.0
-    # Beyond the last cut there are only missing values.
-    return float(bins.cuts[last_left_bin]) if last_left_bin < len(bins.cuts) else np.inf
+def _thresholds(dataset: Dataset, nodes: RecordArray) -> npt.NDArray[np.float64]:
+    """The largest value that goes left: the upper bound of the last bin on the left (0 for categories)."""
+    places = dataset.first_bounds[nodes["feature"]] + nodes["bin"]
+    return np.where(nodes["bin"] >= 0, dataset.bounds[places], 0.0)
 
 
 def _category_codes(grown: GrownTree, dataset: Dataset, node: int) -> npt.NDArray[np.int32]:
     """The categories that go left, ascending, without the bin of missing values."""
     record = grown.nodes[node]
-    if record["bin"] >= 0:
-        return np.zeros(0, np.int32)
     chosen = np.sort(grown.categories[node, : record["n_categories"]])
     return chosen[chosen != dataset.plan.layout[record["feature"]]["missing_bin"]]
 

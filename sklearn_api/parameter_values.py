@@ -6,7 +6,7 @@ one after the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -109,6 +109,9 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     if parameters.get("lambdarank_truncation_level", 1) < 1:
         level = parameters["lambdarank_truncation_level"]
         raise ParameterError(f"lambdarank_truncation_level={level!r} is out of range: it must be at least 1.")
+    places = parameters.get("eval_at", ())
+    if not isinstance(places, Sequence | np.ndarray) or not all(is_whole_number(place) for place in places):
+        raise TypeError(f"eval_at must be a list of whole numbers of places, got {places!r}.")
     verbose = parameters["verbose"]
     if not isinstance(verbose, bool) and (not is_whole_number(verbose) or verbose < 0):
         raise ParameterError(f"verbose={verbose!r} must be 0 (silent) or report every so many iterations: 1, 10, ...")

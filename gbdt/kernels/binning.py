@@ -76,17 +76,26 @@ def search_bins(
 ) -> None:
     """bins[i] = number of cuts below values[i]; NaN gets the missing bin.
 
-    `cuts` is padded with infinity to a power of two less one, so that every search takes the same steps.
+    `cuts` is padded with infinity to a power of two less one, at least 255. The last eight steps are written
+    out: as a loop they took 45 ns a value, like this 8.
     """
-    half = np.uint64((cuts.size + 1) >> 1)
-    one = np.uint64(1)
+    missing = np.uint64(missing_bin)
+    wide_step = np.uint64((cuts.size + 1) >> 1)
     for i in range(values.size):
         value = values[i]
-        position, step = np.uint64(0), half
-        while step > np.uint64(0):
-            position += step if cuts[position + step - one] < value else np.uint64(0)
-            step >>= one
-        bins[i] = position if value == value else missing_bin
+        b, step = np.uint64(0), wide_step
+        while step > np.uint64(128):
+            b += np.uint64(cuts[b + step - np.uint64(1)] < value) * step
+            step >>= np.uint64(1)
+        b += np.uint64(cuts[b + np.uint64(127)] < value) << np.uint64(7)
+        b += np.uint64(cuts[b + np.uint64(63)] < value) << np.uint64(6)
+        b += np.uint64(cuts[b + np.uint64(31)] < value) << np.uint64(5)
+        b += np.uint64(cuts[b + np.uint64(15)] < value) << np.uint64(4)
+        b += np.uint64(cuts[b + np.uint64(7)] < value) << np.uint64(3)
+        b += np.uint64(cuts[b + np.uint64(3)] < value) << np.uint64(2)
+        b += np.uint64(cuts[b + np.uint64(1)] < value) << np.uint64(1)
+        b += np.uint64(cuts[b] < value)
+        bins[i] = b if value == value else missing
 
 
 @kernel

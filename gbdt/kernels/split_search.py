@@ -49,6 +49,20 @@ def load_plane(
         sums[b] = so_far
 
 
+@inlined
+def unpacked(packing: RecordArray, word: int) -> tuple[int, int, int]:
+    """Gradient, hessian and count of a packed sum."""
+    gradient = word >> packing[0].gradient_shift
+    hessian = (word >> packing[0].hessian_shift) & packing[0].hessian_mask
+    return gradient, hessian, word & packing[0].count_mask
+
+
+@inlined
+def packed_word(packing: RecordArray, sums: tuple[int, int, int]) -> int:
+    """The packed sum of gradient, hessian and count."""
+    return (sums[0] << packing[0].gradient_shift) + sums[1] * packing[0].hessian_factor + sums[2]
+
+
 @kernel
 def load_bins(
     layout: RecordArray,
@@ -60,24 +74,78 @@ def load_bins(
     running: bool,
     sums: npt.NDArray[np.int64],
 ) -> None:
-    """Write a feature's gradients, hessians and counts by bin (or running over bins) into sums[1], [2] and [3]."""
-    if not packed:
+    """A feature's sums by bin (or running over bins): words in sums[0], or their three parts in sums[1] to [3]."""
+    if packed:
+        load_plane(layout, feature, planes[0], packed_word(packing, node_sums), running, sums[0])
+    else:
         for plane in range(3):
             load_plane(layout, feature, planes[plane], node_sums[plane], running, sums[plane + 1])
-        return
-    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
-    hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
-    words, gradients, hessians, counts = sums[0], sums[1], sums[2], sums[3]
-    total = (node_sums[0] << gradient_shift) + node_sums[1] * packing[0].hessian_factor + node_sums[2]
-    load_plane(layout, feature, planes[0], total, running, words)
-    for b in range(layout[feature].bins):
-        gradients[b] = words[b] >> gradient_shift
-        hessians[b] = (words[b] >> hessian_shift) & hessian_mask
-        counts[b] = words[b] & count_mask
+
+
+@inlined
+def split_score(left: float, left_hessian: float, right: float, right_hessian: float, l1: float, l2: float) -> float:
+    """The score of both sides together. Without l1 one division serves both: it is the slowest operation here."""
+    if l1 == 0.0:
+        left_hessian += l2
+        right_hessian += l2
+        return (left * left * right_hessian + right * right * left_hessian) / (left_hessian * right_hessian)
+    return score(left, left_hessian, l1, l2) + score(right, right_hessian, l1, l2)
+
+
+@inlined
+def largest(gains: npt.NDArray[np.float64]) -> tuple[int, float]:
+    """The first largest gain and its place; -1 when there is none."""
+    best, best_gain = -1, _NO_SPLIT
+    for b in range(gains.size):
+        if gains[b] > best_gain:
+            best, best_gain = b, gains[b]
+    return best, best_gain
 
 
 @kernel
-def best_threshold(
+def best_packed_threshold(
+    rules: RecordArray,
+    packing: RecordArray,
+    total: int,
+    aside: int,
+    words: npt.NDArray[np.int64],
+    gains: npt.NDArray[np.float64],
+) -> tuple[int, float]:
+    """The best last-left bin among running packed sums, with the word `aside` added to the left; -1 for none."""
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
+    min_rows, min_hessian = rules[0].min_rows, rules[0].min_hessian
+    l1, l2 = rules[0].l1, rules[0].l2
+    lowest, beyond = 0, words.size
+    while lowest < beyond:
+        word = words[lowest] + aside
+        if word & count_mask >= min_rows and (word >> hessian_shift) & hessian_mask >= min_hessian:
+            break
+        lowest += 1
+    while beyond > lowest:
+        word = total - words[beyond - 1] - aside
+        if word & count_mask >= min_rows and (word >> hessian_shift) & hessian_mask >= min_hessian:
+            break
+        beyond -= 1
+    # Views of the range let the compiler see that no index is negative, which it needs to vectorise.
+    own_words, own_gains = words[lowest:beyond], gains[lowest:beyond]
+    for b in range(own_words.size):
+        left = own_words[b] + aside
+        right = total - left
+        own_gains[b] = split_score(
+            float(left >> gradient_shift),
+            float((left >> hessian_shift) & hessian_mask),
+            float(right >> gradient_shift),
+            float((right >> hessian_shift) & hessian_mask),
+            l1,
+            l2,
+        )
+    best, gain = largest(own_gains)
+    return (best + lowest if best >= 0 else best), gain
+
+
+@kernel
+def best_wide_threshold(
     rules: RecordArray,
     node_sums: tuple[int, int, int],
     aside: tuple[int, int, int],
@@ -85,7 +153,7 @@ def best_threshold(
     sums: npt.NDArray[np.int64],
     gains: npt.NDArray[np.float64],
 ) -> tuple[int, float]:
-    """The best last-left bin among the running sums, with `aside` added to the left side; -1 for none."""
+    """As `best_packed_threshold`, for running sums in three planes."""
     gradient, hessian, count = sums[1], sums[2], sums[3]
     least_rows, least_hessian = rules[0].min_rows - aside[2], rules[0].min_hessian - aside[1]
     lowest = 0
@@ -96,34 +164,29 @@ def best_threshold(
     beyond = n_thresholds
     while beyond > lowest and (count[beyond - 1] > most_rows or hessian[beyond - 1] > most_hessian):
         beyond -= 1
-    # Views of the range let the compiler see that no index is negative, which it needs to vectorise.
-    left_gradients, left_hessians, range_gains = gradient[lowest:beyond], hessian[lowest:beyond], gains[lowest:beyond]
+    own_gradients, own_hessians, own_gains = gradient[lowest:beyond], hessian[lowest:beyond], gains[lowest:beyond]
     left_over, right_over = aside[0], node_sums[0] - aside[0]
     left_hessian_over, right_hessian_over = aside[1], node_sums[1] - aside[1]
     l1, l2 = rules[0].l1, rules[0].l2
-    if l1 == 0.0:
-        for b in range(range_gains.size):
-            left, right = float(left_gradients[b] + left_over), float(right_over - left_gradients[b])
-            left_hessian = float(left_hessians[b] + left_hessian_over) + l2
-            right_hessian = float(right_hessian_over - left_hessians[b]) + l2
-            # One division for both sides: it is the slowest operation of this loop.
-            range_gains[b] = (left * left * right_hessian + right * right * left_hessian) / (left_hessian * right_hessian)
-    else:
-        for b in range(range_gains.size):
-            left, right = float(left_gradients[b] + left_over), float(right_over - left_gradients[b])
-            left_hessian, right_hessian = float(left_hessians[b] + left_hessian_over), float(right_hessian_over - left_hessians[b])
-            range_gains[b] = score(left, left_hessian, l1, l2) + score(right, right_hessian, l1, l2)
-    best, best_gain = -1, _NO_SPLIT
-    for b in range(range_gains.size):
-        if range_gains[b] > best_gain:
-            best, best_gain = lowest + b, range_gains[b]
-    return best, best_gain
+    for b in range(own_gains.size):
+        own_gains[b] = split_score(
+            float(own_gradients[b] + left_over),
+            float(own_hessians[b] + left_hessian_over),
+            float(right_over - own_gradients[b]),
+            float(right_hessian_over - own_hessians[b]),
+            l1,
+            l2,
+        )
+    best, gain = largest(own_gains)
+    return (best + lowest if best >= 0 else best), gain
 
 
 @kernel
 def search_numeric(
     layout: RecordArray,
+    packing: RecordArray,
     rules: RecordArray,
+    packed: bool,
     node_sums: tuple[int, int, int],
     feature: int,
     sums: npt.NDArray[np.int64],
@@ -133,10 +196,11 @@ def search_numeric(
 ) -> None:
     """Replace the node's best split if a threshold over these running sums gains more."""
     nothing = (np.int64(0), np.int64(0), np.int64(0))
-    missing = nothing
-    last_value = np.int64(layout[feature].bins) - 1
-    if layout[feature].missing_bin >= 0:
-        last_value -= 1
+    total = packed_word(packing, node_sums)
+    last_value = np.int64(layout[feature].missing_bin) - 1
+    if packed:
+        missing = unpacked(packing, total - sums[0, last_value])
+    else:
         missing = (
             node_sums[0] - sums[1, last_value],
             node_sums[1] - sums[2, last_value],
@@ -147,14 +211,20 @@ def search_numeric(
         # With missing values on the right, "every value left, missing right" is a split of its own.
         n_thresholds = last_value + (1 if some_missing and missing_left == 0 else 0)
         aside = missing if missing_left == 1 else nothing
-        best, gain = best_threshold(rules, node_sums, aside, n_thresholds, sums, gains)
+        if packed:
+            best, gain = best_packed_threshold(
+                rules, packing, total, packed_word(packing, aside), sums[0, :n_thresholds], gains
+            )
+        else:
+            best, gain = best_wide_threshold(rules, node_sums, aside, n_thresholds, sums, gains)
         if best >= 0 and gain > nodes[node].gain:
+            left = unpacked(packing, sums[0, best]) if packed else (sums[1, best], sums[2, best], sums[3, best])
             nodes[node].gain = gain
             nodes[node].feature = feature
             nodes[node].bin = best
-            nodes[node].left_gradient = sums[1, best] + aside[0]
-            nodes[node].left_hessian = sums[2, best] + aside[1]
-            nodes[node].left_count = sums[3, best] + aside[2]
+            nodes[node].left_gradient = left[0] + aside[0]
+            nodes[node].left_hessian = left[1] + aside[1]
+            nodes[node].left_count = left[2] + aside[2]
             # Missing values that training never met here follow the larger side.
             more_left = 2 * nodes[node].left_count >= node_sums[2]
             nodes[node].missing_left = missing_left if some_missing else (1 if more_left else 0)
@@ -163,7 +233,9 @@ def search_numeric(
 @kernel
 def search_categories(
     layout: RecordArray,
+    packing: RecordArray,
     rules: RecordArray,
+    packed: bool,
     node_sums: tuple[int, int, int],
     feature: int,
     buffers: Buffers,
@@ -180,6 +252,9 @@ def search_categories(
     gradients, hessians, counts = buffers.sums[1], buffers.sums[2], buffers.sums[3]
     ratio, order = buffers.gains, buffers.order
     n_bins = layout[feature].bins
+    if packed:
+        for b in range(n_bins):
+            gradients[b], hessians[b], counts[b] = unpacked(packing, buffers.sums[0, b])
     one_against_rest = n_bins <= rules[0].max_one_against_rest
     least_rows = 1 if one_against_rest else rules[0].category_min_rows
     n_used = np.int64(0)
@@ -269,7 +344,7 @@ def search_node(
         categorical = layout[feature].categorical == 1
         load_bins(layout, packing, planes, packed, node_sums, feature, not categorical, buffers.sums)
         if categorical:
-            search_categories(layout, rules, node_sums, feature, buffers, nodes, categories, node)
+            search_categories(layout, packing, rules, packed, node_sums, feature, buffers, nodes, categories, node)
         else:
-            search_numeric(layout, rules, node_sums, feature, buffers.sums, buffers.gains, nodes, node)
+            search_numeric(layout, packing, rules, packed, node_sums, feature, buffers.sums, buffers.gains, nodes, node)
     nodes[node].gain = nodes[node].gain - unsplit if nodes[node].feature >= 0 else _NO_SPLIT

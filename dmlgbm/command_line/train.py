@@ -1,0 +1,153 @@
+"""`dmlgbm train`: from a table to a model file."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from dmlgbm.command_line.console import Console, plural, size_text
+from dmlgbm.command_line.parameter_arguments import parameter, parameters_from
+
+SUMMARY = "Train a model on a CSV or Parquet file."
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("data", metavar="DATA", help="CSV or Parquet file to learn from")
+    parser.add_argument("--target", required=True, metavar="COL", help="column to predict")
+    parser.add_argument("--out", required=True, metavar="FILE", help="model file to write")
+    parser.add_argument("--task", choices=("auto", "classification", "regression", "ranking"), default="auto")
+    parser.add_argument(
+        "--qid", "--group", dest="query", metavar="COL", help="column that tells the queries of a ranking apart"
+    )
+    parser.add_argument("--weight", metavar="COL", help="column with the weight of each row")
+    parser.add_argument("--drop", nargs="+", action="extend", default=[], metavar="COL", help="columns to leave out")
+    parser.add_argument(
+        "--categorical", nargs="+", action="extend", default=[], metavar="COL",
+        help="columns of whole numbers to treat as categories; text columns are so by themselves",
+    )  # fmt: skip
+    watched = parser.add_mutually_exclusive_group()
+    watched.add_argument("--valid", metavar="FILE", help="file to watch: training stops when it no longer improves")
+    watched.add_argument(
+        "--validation-fraction", type=float, metavar="SHARE", help="share of the rows to set aside and watch instead"
+    )
+    parser.add_argument(
+        "-p", "--param", dest="parameters", type=parameter, action="append", default=[], metavar="NAME=VALUE",
+        help="any parameter of the estimator, such as -p num_leaves=63",
+    )  # fmt: skip
+    parser.add_argument("--params", dest="parameter_file", metavar="FILE", help="JSON object of parameters; -p wins")
+    parser.add_argument("--quiet", action="store_true", help="print nothing but errors and warnings")
+
+
+def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+    from dmlgbm.command_line import task as tasks
+    from dmlgbm.command_line.tables import require_writable
+    from dmlgbm.command_line.training_rows import ColumnRoles, TrainingRows, read_table_like, read_training_table
+
+    require_writable(arguments.out)
+    parameters = parameters_from(arguments.parameter_file, arguments.parameters)
+    task = tasks.known_task(arguments.task, parameters.get("objective"), arguments.query)
+    # Before any data is read: a wrong parameter should not cost the time to read a file.
+    if task is not None:
+        _estimator(task.name, parameters, arguments)
+    started = time.perf_counter()
+    path = arguments.data
+    roles = ColumnRoles(
+        arguments.target, arguments.weight, arguments.query, tuple(arguments.drop), tuple(arguments.categorical)
+    )
+    classes_asked = task is not None and task.name == "classification"
+    table = read_training_table(path, roles, target_is_text=classes_asked)
+    task = task or tasks.guessed_task(table[roles.target])
+    classify = task.name == "classification"
+    rows = TrainingRows.from_table(table, path, roles, classify=classify)
+    valid = None
+    if arguments.valid is not None:
+        valid_table = read_table_like(arguments.valid, table, roles)
+        valid = TrainingRows.from_table(valid_table, arguments.valid, roles, classify=classify)
+    read = time.perf_counter()
+    console.say(
+        f"{path}: {plural(len(rows.target), 'row')}, {plural(rows.features.num_columns, 'feature')}, "
+        f"target {roles.target!r}"
+    )
+    console.say(f"task: {task.name}, {task.reason}")
+    model = _estimator(task.name, parameters, arguments)
+    model.fit(rows.features, rows.target, **_fit_arguments(rows, valid, console))
+    fitted = time.perf_counter()
+    model.save_model(arguments.out)
+    result = {
+        "command": "train",
+        "data": path,
+        "task": task.name,
+        "reason": task.reason,
+        "rows": len(rows.target),
+        "features": rows.features.num_columns,
+        "iterations": model.n_iter_,
+        "best_iteration": model.best_iteration_,
+        "trees": len(model.booster_.trees),
+        "metrics": _metrics(model),
+        "seconds": {"read": read - started, "fit": fitted - read, "save": time.perf_counter() - fitted},
+        "model": arguments.out,
+        "bytes": Path(arguments.out).stat().st_size,
+    }
+    _summarise(result, console)
+    return result
+
+
+def _estimator(task: str, parameters: dict[str, Any], arguments: argparse.Namespace) -> Any:
+    import dmlgbm
+    from sklearn_api.parameter_values import engine_parameters
+
+    estimator_class = {
+        "classification": dmlgbm.DMLGBMClassifier,
+        "regression": dmlgbm.DMLGBMRegressor,
+        "ranking": dmlgbm.DMLGBMRanker,
+    }[task]
+    from_options: dict[str, Any] = {}
+    if arguments.categorical:
+        from_options["categorical_feature"] = list(arguments.categorical)
+    if arguments.valid is not None or arguments.validation_fraction is not None:
+        from_options["early_stopping"] = True
+    if arguments.validation_fraction is not None:
+        from_options["validation_fraction"] = arguments.validation_fraction
+    for name in from_options.keys() & parameters.keys() - {"early_stopping"}:
+        raise ValueError(f"{name} is given as a parameter and as an option: keep one of them.")
+    estimator = estimator_class(**{**from_options, **parameters})
+    engine_parameters(estimator.get_params(deep=False))
+    return estimator
+
+
+def _fit_arguments(rows: Any, valid: Any, console: Console) -> dict[str, Any]:
+    from gbdt.callbacks import progress_bar
+
+    arguments: dict[str, Any] = {"sample_weight": rows.weight}
+    if console.shows_progress:
+        arguments["callbacks"] = [progress_bar()]
+    if rows.query is not None:
+        arguments["qid"] = rows.query
+    if valid is not None:
+        arguments |= {"eval_set": [(valid.features, valid.target)], "eval_names": ["validation"]}
+        if valid.weight is not None:
+            arguments["eval_sample_weight"] = [valid.weight]
+        if valid.query is not None:
+            arguments["eval_qid"] = [valid.query]
+    return arguments
+
+
+def _metrics(model: Any) -> dict[str, float]:
+    """What the watched rows said of the model as it predicts: at the best iteration, or at the last one."""
+    if model.best_score_ is not None:
+        return dict(model.best_score_.get("validation", {}))
+    return {name: values[-1] for name, values in model.evals_result_.get("validation", {}).items()}
+
+
+def _summarise(result: dict[str, Any], console: Console) -> None:
+    best = result["best_iteration"]
+    kept = "" if best is None else f", of which the first {best} are best and used"
+    console.say(
+        f"trained {plural(result['iterations'], 'iteration')} ({plural(result['trees'], 'tree')}) in "
+        f"{result['seconds']['fit']:.2f} s{kept}"
+    )
+    for name, value in result["metrics"].items():
+        console.say(f"validation {name}: {value:.6g}")
+    console.say(f"saved {result['model']} ({size_text(result['bytes'])})")

@@ -1,0 +1,136 @@
+"""The rows to train on or to watch: a file cut into features, target, weights and queries by the roles of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgbm.command_line import tables, text_columns
+
+
+@dataclass(frozen=True)
+class ColumnRoles:
+    """Which columns are no ordinary features."""
+
+    target: str
+    weight: str | None
+    query: str | None
+    dropped: Sequence[str]
+    categorical: Sequence[str]
+
+    def features_among(self, names: Sequence[str]) -> list[str]:
+        """The columns without any other role."""
+        others = {self.target, self.weight, self.query, *self.dropped}
+        return [name for name in names if name not in others]
+
+
+def read_training_table(path: str, roles: ColumnRoles, *, target_is_text: bool) -> Any:
+    """The columns of the training file that have a role."""
+    names = tables.column_names(path)
+    given = {"--weight": roles.weight, "--qid": roles.query}
+    wanted = [("--target", roles.target), *((option, name) for option, name in given.items() if name is not None)]
+    wanted += [("--drop", name) for name in roles.dropped] + [("--categorical", name) for name in roles.categorical]
+    for option, name in wanted:
+        require_column(name, names, path, option)
+    _require_one_role(wanted)
+    features = roles.features_among(names)
+    if not features:
+        raise ValueError(f"{path} has no column left to learn from.")
+    table = tables.read_columns(path, [*features, *_row_columns(roles)])
+    if not tables.is_csv(path):
+        return table
+    as_text = {*roles.categorical, *([roles.target] if target_is_text else []), *([roles.query] if roles.query else [])}
+    return text_columns.numbers_read(table, path, meant_as_text=as_text)
+
+
+def read_table_like(path: str, training: Any, roles: ColumnRoles) -> Any:
+    """The columns of the training table in another file, with the same kinds of values."""
+    names = tables.column_names(path)
+    for name in training.column_names:
+        require_column(name, names, path)
+    text = {name for name in training.column_names if text_columns.is_text(training[name])}
+    table = tables.read_columns(path, training.column_names, text_columns=text)
+    numbers = [name for name in training.column_names if name not in text and name != roles.query]
+    return text_columns.with_numbers(table, numbers, path) if tables.is_csv(path) else table
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """What an estimator's `fit` takes."""
+
+    features: Any
+    target: npt.NDArray[Any]
+    weight: npt.NDArray[np.float64] | None
+    query: npt.NDArray[Any] | None
+
+    @classmethod
+    def from_table(cls, table: Any, path: str, roles: ColumnRoles, *, classify: bool) -> TrainingRows:
+        """Cut a table by the roles of its columns; a row without target, weight or query is an error."""
+        for name in _row_columns(roles):
+            _require_complete(table[name], name, path)
+        if not classify:
+            table = text_columns.with_numbers(table, [roles.target], path)
+        target = _labels(table[roles.target]) if classify else _numbers(table[roles.target], roles.target, path)
+        weight = None
+        if roles.weight is not None:
+            table = text_columns.with_numbers(table, [roles.weight], path)
+            weight = _numbers(table[roles.weight], roles.weight, path)
+        query = None if roles.query is None else _labels(table[roles.query])
+        return cls(table.select(roles.features_among(table.column_names)), target, weight, query)
+
+
+def require_column(name: str, names: Collection[str], path: str, option: str | None = None) -> None:
+    """An error with a suggestion, if a file does not have a column."""
+    if name in names:
+        return
+    from sklearn_api.tables.names import did_you_mean
+
+    asked_by = f" for {option}" if option else ""
+    raise ValueError(f"{path} has no column {name!r}{asked_by}{did_you_mean(name, names)}.")
+
+
+def _row_columns(roles: ColumnRoles) -> list[str]:
+    return [name for name in (roles.target, roles.weight, roles.query) if name is not None]
+
+
+def _require_one_role(wanted: Sequence[tuple[str, str]]) -> None:
+    option_of: dict[str, str] = {}
+    for option, name in wanted:
+        if option_of.setdefault(name, option) != option:
+            raise ValueError(f"Column {name!r} is given to both {option_of[name]} and {option}: choose one.")
+
+
+def _require_complete(column: Any, name: str, path: str) -> None:
+    from pyarrow import compute
+
+    missing = compute.is_null(column, nan_is_null=True)
+    row = compute.index(missing, True).as_py()
+    if row >= 0:
+        raise ValueError(
+            f"Column {name!r} of {path} has no value in row {row} (counted from 0): fill it in or remove the row."
+        )
+
+
+def _labels(column: Any) -> npt.NDArray[Any]:
+    import pyarrow as pa
+
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    return column.to_numpy()
+
+
+def _numbers(column: Any, name: str, path: str) -> npt.NDArray[np.float64]:
+    import pyarrow as pa
+
+    kind = column.type
+    if not (
+        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind)
+    ):
+        raise ValueError(f"Column {name!r} of {path} holds {kind} values where numbers are needed.")
+    return column.to_numpy().astype(np.float64)
