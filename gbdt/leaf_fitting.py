@@ -11,10 +11,7 @@ from gbdt.kernels.leaf_values import add_to_rows, sum_leaves
 from gbdt.kernels.partition import route_rows
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
-from gbdt.threads import Workers
-
-_LEAVES_WORTH_A_THREAD = 8
-
+from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
 
 def newton_values(
     grown: GrownTree,
@@ -31,7 +28,7 @@ def newton_values(
     workers.run_ranges(
         lambda a, b: sum_leaves(grown.rows, starts[a:b], counts[a:b], gradients, hessians, *scales, sums[a:b]),
         len(starts),
-        _LEAVES_WORTH_A_THREAD,
+        _fewest_leaves(counts),
     )
     gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
@@ -104,5 +101,10 @@ def _add(
     workers.run_ranges(
         lambda a, b: add_to_rows(rows, starts[a:b], counts[a:b], leaf_value[a:b], scores),
         len(starts),
-        _LEAVES_WORTH_A_THREAD,
+        _fewest_leaves(counts),
     )
+
+
+def _fewest_leaves(counts: npt.NDArray[np.int64]) -> int:
+    """How many leaves make a share worth a thread."""
+    return max(1, ROWS_WORTH_A_THREAD * len(counts) // max(1, int(counts.sum())))

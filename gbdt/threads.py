@@ -16,7 +16,7 @@ Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # Below this many rows a range is not worth handing to another thread (about 30 microseconds a hand-over).
-_ROWS_WORTH_A_THREAD = 16_384
+ROWS_WORTH_A_THREAD = 16_384
 
 
 def available_threads() -> int:
@@ -54,7 +54,7 @@ class Workers:
                 future.exception()
         return [first, *(future.result() for future in futures)]
 
-    def run_ranges(self, task: Callable[[int, int], Any], n: int, smallest: int = _ROWS_WORTH_A_THREAD) -> list[Any]:
+    def run_ranges(self, task: Callable[[int, int], Any], n: int, smallest: int = ROWS_WORTH_A_THREAD) -> list[Any]:
         """The results of task(start, stop) over one range a thread, together covering 0..n."""
         n_ranges = max(1, min(self.n_threads, n // smallest))
         bounds = [n * k // n_ranges for k in range(n_ranges + 1)]

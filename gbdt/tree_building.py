@@ -23,19 +23,18 @@ def tree_over_values(
     number = np.zeros(len(grown.nodes), np.int32)
     number[splits] = np.arange(len(splits))
     number[grown.leaves] = ~np.arange(len(grown.leaves))
-    codes = {int(k): _category_codes(grown, dataset, splits[k]) for k in np.flatnonzero(nodes["bin"] < 0)}
-    lengths = [len(codes[k]) if k in codes else 0 for k in range(len(splits))]
+    codes, lengths, missing_left = _category_sets(grown, dataset, nodes)
     return Tree(
         feature=dataset.plan.features[nodes["feature"]].astype(np.int32),
         threshold=_thresholds(dataset, nodes),
-        missing_left=_missing_left(grown, dataset).astype(np.uint8),
+        missing_left=np.where(nodes["bin"] < 0, missing_left, nodes["missing_left"]).astype(np.uint8),
         categorical=(nodes["bin"] < 0).astype(np.uint8),
         left=number[nodes["left"]],
         right=number[nodes["left"] + 1],
         gain=nodes["gain"] * gain_unit,
         count=nodes["count"].copy(),
-        category_start=np.cumsum([0, *lengths], dtype=np.int32),
-        categories=np.concatenate([np.zeros(0, np.int32), *codes.values()]),
+        category_start=np.concatenate(([0], np.cumsum(lengths))).astype(np.int32),
+        categories=codes,
         leaf_value=leaf_value,
         leaf_count=grown.nodes["count"][grown.leaves],
         leaf_weight=leaf_weight,
@@ -48,19 +47,18 @@ def _thresholds(dataset: Dataset, nodes: RecordArray) -> npt.NDArray[np.float64]
     return np.where(nodes["bin"] >= 0, dataset.bounds[places], 0.0)
 
 
-def _category_codes(grown: GrownTree, dataset: Dataset, node: int) -> npt.NDArray[np.int32]:
-    """The categories that go left, ascending, without the bin of missing values."""
-    record = grown.nodes[node]
-    chosen = np.sort(grown.categories[node, : record["n_categories"]])
-    return chosen[chosen != dataset.plan.layout[record["feature"]]["missing_bin"]]
+def _category_sets(
+    grown: GrownTree, dataset: Dataset, nodes: RecordArray
+) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.bool_]]:
+    """The categories that go left, ascending, of one split after the other; how many each has; where missing go.
 
-
-def _missing_left(grown: GrownTree, dataset: Dataset) -> npt.NDArray[np.int64]:
-    """Missing values of a categorical split go where their bin goes."""
-    nodes = grown.nodes[grown.splits]
-    missing_left = nodes["missing_left"].copy()
-    for k in np.flatnonzero(nodes["bin"] < 0):
-        missing_bin = dataset.plan.layout[nodes["feature"][k]]["missing_bin"]
-        chosen = grown.categories[grown.splits[k], : nodes["n_categories"][k]]
-        missing_left[k] = int(missing_bin in chosen)
-    return missing_left
+    Missing values of a categorical split go where their bin goes; the bin itself is no category.
+    """
+    chosen = grown.categories[grown.splits]
+    n_chosen = np.where(nodes["bin"] < 0, nodes["n_categories"], 0)
+    is_chosen = np.arange(chosen.shape[1]) < n_chosen[:, None]
+    is_missing = is_chosen & (chosen == dataset.plan.layout["missing_bin"][nodes["feature"]][:, None])
+    is_category = is_chosen & ~is_missing
+    last = np.iinfo(np.int32).max
+    ordered = np.sort(np.where(is_category, chosen, last), axis=1)
+    return ordered[ordered < last], is_category.sum(axis=1), is_missing.any(axis=1)

@@ -148,9 +148,7 @@ def test_bins_are_cut_from_the_sample_alone() -> None:
     sample = chosen_rows(0, 5000, random_key(9, Purpose.BIN_SAMPLE), 500 / 5000)
     elsewhere = values.copy()
     elsewhere[np.setdiff1d(np.arange(5000), sample)] += 100.0
-    datasets = [
-        binned(table_of(NumericColumn(v)), max_bin=20, sample_rows=500, seed=9) for v in (values, elsewhere)
-    ]
+    datasets = [binned(table_of(NumericColumn(v)), max_bin=20, sample_rows=500, seed=9) for v in (values, elsewhere)]
     np.testing.assert_array_equal(datasets[0].bins[0].cuts, datasets[1].bins[0].cuts)
     expected = cut_numeric(NumericColumn(values[sample]), EVERYTHING, 20).cuts
     np.testing.assert_array_equal(datasets[0].bins[0].cuts, expected)

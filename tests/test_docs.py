@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import bench_kernels
 from benchmarks.report import replace_section
 from gbdt.metrics import registry
 from gbdt.objectives.factory import OBJECTIVE_NAMES
@@ -64,7 +65,6 @@ def test_readme_has_a_place_for_the_benchmark_table() -> None:
 
 
 def test_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    pytest.importorskip("pandas", reason="the example passes a data frame")
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
     assert blocks
@@ -75,8 +75,6 @@ def test_readme_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("path", QUICK_EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    if "pandas" in path.read_text(encoding="utf-8"):
-        pytest.importorskip("pandas")
     runpy.run_path(str(path), run_name="__main__")
     assert capsys.readouterr().out
 
@@ -84,9 +82,6 @@ def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 def test_kernel_benchmark_reports_every_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    pytest.importorskip("pandas", reason="the benchmark's tables are pandas frames")
-    from benchmarks import bench_kernels
-
     monkeypatch.setattr(bench_kernels, "COPY_BYTES", 1 << 20)
     monkeypatch.setattr(bench_kernels, "LEAST_SECONDS", 0.0)
     file = tmp_path / "kernels.jsonl"

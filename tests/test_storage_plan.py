@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 import numpy.typing as npt
 import pytest
@@ -25,10 +23,10 @@ FORMS = ("alone", "shared", "sparse")
 
 
 @pytest.fixture
-def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """Which kind of storage features that could have any get."""
     store_as(monkeypatch, request.param)
-    yield request.param
+    return str(request.param)
 
 
 def store_as(monkeypatch: pytest.MonkeyPatch, form: str) -> None:

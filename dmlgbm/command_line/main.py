@@ -10,7 +10,8 @@ import os
 import sys
 import traceback
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import ModuleType
 from typing import Any, NoReturn
 
 from dmlgbm import __version__
@@ -65,7 +66,7 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _runner(command: Any) -> Any:
+def _runner(command: ModuleType) -> Callable[[argparse.Namespace], None]:
     def run(arguments: argparse.Namespace) -> None:
         console = Console(
             as_json=arguments.json,

@@ -107,5 +107,7 @@ def _joined(kept: Any, predictions: dict[str, Any]) -> Any:
     if taken:
         raise ValueError(f"--keep {taken[0]} would have the name of a column of predictions: rename it in the file.")
     # pyarrow reads neither numpy's strings nor labels of several types from an array.
-    columns = {name: pa.array(values.tolist() if values.dtype.kind in "OU" else values) for name, values in predictions.items()}
+    columns = {
+        name: pa.array(values.tolist() if values.dtype.kind in "OU" else values) for name, values in predictions.items()
+    }
     return pa.table({**dict(zip(kept.column_names, kept.columns, strict=True)), **columns})

@@ -6,6 +6,7 @@ caller. A Parquet file's types are taken as they are. Rows in messages are count
 
 from __future__ import annotations
 
+import gzip
 import io
 import re
 import sys
@@ -72,6 +73,8 @@ def write_table(table: Any, path: str) -> None:
         parquet.write_table(table, sink)
     if path == "-":
         sys.stdout.buffer.write(sink.getbuffer())
+    elif path.lower().endswith(".gz"):
+        write_atomically(path, gzip.compress(sink.getbuffer(), mtime=0))
     else:
         write_atomically(path, sink.getbuffer())
 

@@ -35,9 +35,12 @@ def known_task(asked: str, objective: Any, query: str | None) -> Task | None:
         task = Task(named, f"because of objective={objective}")
     elif query is not None:
         task = Task("ranking", f"because column {query!r} says which rows form a query")
-    if task is not None and (task.name == "ranking") != (query is not None):
-        verb = "needs" if query is None else "is the only task with"
-        raise ValueError(f"Ranking {verb} a column that says which rows form a query (--qid), got task {task.name}.")
+    if task is None:
+        return None
+    if task.name == "ranking" and query is None:
+        raise ValueError("Ranking needs --qid, the column that says which rows form a query.")
+    if task.name != "ranking" and query is not None:
+        raise ValueError(f"--qid {query} is for ranking, but the task is {task.name} {task.reason}: leave one out.")
     return task
 
 

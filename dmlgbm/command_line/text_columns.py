@@ -6,7 +6,7 @@ model without a word; so a column that is mostly numbers is an error that names 
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Sequence
 from typing import Any
 
 _MOSTLY = 0.5
@@ -19,26 +19,27 @@ def is_text(column: Any) -> bool:
     return pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
 
 
-def numbers_read(table: Any, path: str, *, meant_as_text: Collection[str]) -> Any:
-    """The table of a CSV file, after a check that its text columns are text."""
-    for name in table.column_names:
+def numbers_read(table: Any, names: Sequence[str], path: str, *, target: str) -> Any:
+    """The table of a CSV file, after a check that text columns among `names` are text indeed."""
+    for name in names:
         column = table[name]
-        if not is_text(column) or name in meant_as_text:
+        if not is_text(column):
             continue
         numbers, first_text_row = _spelt_numbers(column)
         n_values = len(column) - column.null_count
         n_numbers = len(numbers) - numbers.null_count
-        if first_text_row is not None and n_numbers > _MOSTLY * n_values:
-            raise ValueError(
-                f"{_complaint(column, first_text_row, name, path)} but {n_numbers:,} of its {n_values:,} values are "
-                f"numbers: correct it, or add --categorical {name} to treat them all as text."
-            )
         if first_text_row is None:
             table = _replaced(table, name, numbers)
+        elif n_numbers > _MOSTLY * n_values:
+            option = "--task classification" if name == target else f"--categorical {name}"
+            raise ValueError(
+                f"{_complaint(column, first_text_row, name, path)}, but {n_numbers:,} of its {n_values:,} values are "
+                f"numbers: correct it, or add {option} if they are all names."
+            )
     return table
 
 
-def with_numbers(table: Any, names: Collection[str], path: str) -> Any:
+def with_numbers(table: Any, names: Sequence[str], path: str) -> Any:
     """The table with the given columns as numbers, where they are text; other text than numbers is an error."""
     for name in names:
         column = table[name]
@@ -46,7 +47,7 @@ def with_numbers(table: Any, names: Collection[str], path: str) -> Any:
             numbers, first_text_row = _spelt_numbers(column)
             if first_text_row is not None:
                 complaint = _complaint(column, first_text_row, name, path)
-                raise ValueError(f"{complaint} where a number is needed: correct it.")
+                raise ValueError(f"{complaint}, where a number is needed: correct it.")
             table = _replaced(table, name, numbers)
     return table
 
@@ -71,7 +72,7 @@ def _number(text: str | None) -> float | None:
 
 
 def _complaint(column: Any, row: int, name: str, path: str) -> str:
-    return f"Column {name!r} of {path} holds {column[row].as_py()!r} in row {row} (counted from 0),"
+    return f"Column {name!r} of {path} holds {column[row].as_py()!r} in row {row} (counted from 0)"
 
 
 def _replaced(table: Any, name: str, column: Any) -> Any:

@@ -5,10 +5,14 @@ from __future__ import annotations
 import argparse
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dmlgbm.command_line.console import Console, plural, size_text
 from dmlgbm.command_line.parameter_arguments import parameter, parameters_from
+
+if TYPE_CHECKING:
+    from dmlgbm.command_line.task import Task
+    from dmlgbm.command_line.training_rows import TrainingRows
 
 SUMMARY = "Train a model on a CSV or Parquet file."
 
@@ -41,34 +45,21 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
-    from dmlgbm.command_line import task as tasks
     from dmlgbm.command_line.tables import require_writable
-    from dmlgbm.command_line.training_rows import ColumnRoles, TrainingRows, read_table_like, read_training_table
+    from dmlgbm.command_line.task import known_task
 
     require_writable(arguments.out)
     parameters = parameters_from(arguments.parameter_file, arguments.parameters)
-    task = tasks.known_task(arguments.task, parameters.get("objective"), arguments.query)
-    # Before any data is read: a wrong parameter should not cost the time to read a file.
+    task = known_task(arguments.task, parameters.get("objective"), arguments.query)
     if task is not None:
+        # A wrong parameter should not cost the time to read the data; without a task it is found after that.
         _estimator(task.name, parameters, arguments)
     started = time.perf_counter()
-    path = arguments.data
-    roles = ColumnRoles(
-        arguments.target, arguments.weight, arguments.query, tuple(arguments.drop), tuple(arguments.categorical)
-    )
-    classes_asked = task is not None and task.name == "classification"
-    table = read_training_table(path, roles, target_is_text=classes_asked)
-    task = task or tasks.guessed_task(table[roles.target])
-    classify = task.name == "classification"
-    rows = TrainingRows.from_table(table, path, roles, classify=classify)
-    valid = None
-    if arguments.valid is not None:
-        valid_table = read_table_like(arguments.valid, table, roles)
-        valid = TrainingRows.from_table(valid_table, arguments.valid, roles, classify=classify)
+    task, rows, valid = _read(arguments, task)
     read = time.perf_counter()
+    n_rows, n_features = rows.features.num_rows, rows.features.num_columns
     console.say(
-        f"{path}: {plural(len(rows.target), 'row')}, {plural(rows.features.num_columns, 'feature')}, "
-        f"target {roles.target!r}"
+        f"{arguments.data}: {plural(n_rows, 'row')}, {plural(n_features, 'feature')}, target {arguments.target!r}"
     )
     console.say(f"task: {task.name}, {task.reason}")
     model = _estimator(task.name, parameters, arguments)
@@ -77,11 +68,11 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     model.save_model(arguments.out)
     result = {
         "command": "train",
-        "data": path,
+        "data": arguments.data,
         "task": task.name,
         "reason": task.reason,
-        "rows": len(rows.target),
-        "features": rows.features.num_columns,
+        "rows": n_rows,
+        "features": n_features,
         "iterations": model.n_iter_,
         "best_iteration": model.best_iteration_,
         "trees": len(model.booster_.trees),
@@ -92,6 +83,25 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     }
     _summarise(result, console)
     return result
+
+
+def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, TrainingRows, TrainingRows | None]:
+    """What to learn, the rows to learn from and the rows of --valid."""
+    from dmlgbm.command_line.task import guessed_task
+    from dmlgbm.command_line.training_rows import ColumnRoles, TrainingRows, read_table_like, read_training_table
+
+    roles = ColumnRoles(
+        arguments.target, arguments.weight, arguments.query, tuple(arguments.drop), tuple(arguments.categorical)
+    )
+    target_is_text = task is not None and task.name == "classification"
+    table = read_training_table(arguments.data, roles, target_is_text=target_is_text)
+    task = task or guessed_task(table[roles.target])
+    classify = task.name == "classification"
+    rows = TrainingRows.from_table(table, arguments.data, roles, classify=classify)
+    if arguments.valid is None:
+        return task, rows, None
+    valid_table = read_table_like(arguments.valid, table, roles)
+    return task, rows, TrainingRows.from_table(valid_table, arguments.valid, roles, classify=classify)
 
 
 def _estimator(task: str, parameters: dict[str, Any], arguments: argparse.Namespace) -> Any:
@@ -117,7 +127,7 @@ def _estimator(task: str, parameters: dict[str, Any], arguments: argparse.Namesp
     return estimator
 
 
-def _fit_arguments(rows: Any, valid: Any, console: Console) -> dict[str, Any]:
+def _fit_arguments(rows: TrainingRows, valid: TrainingRows | None, console: Console) -> dict[str, Any]:
     from gbdt.callbacks import progress_bar
 
     arguments: dict[str, Any] = {"sample_weight": rows.weight}

@@ -1,4 +1,4 @@
-"""The rows to train on or to watch: a file cut into features, target, weights and queries by the roles of its columns."""
+"""The rows to train on or to watch: a file, cut into features, target, weights and queries."""
 
 from __future__ import annotations
 
@@ -43,8 +43,10 @@ def read_training_table(path: str, roles: ColumnRoles, *, target_is_text: bool) 
     table = tables.read_columns(path, [*features, *_row_columns(roles)])
     if not tables.is_csv(path):
         return table
-    as_text = {*roles.categorical, *([roles.target] if target_is_text else []), *([roles.query] if roles.query else [])}
-    return text_columns.numbers_read(table, path, meant_as_text=as_text)
+    # Weights are checked row by row later; queries and categories may be any text.
+    unchecked = {roles.query, roles.weight, *roles.categorical, roles.target if target_is_text else None}
+    checked = [name for name in table.column_names if name not in unchecked]
+    return text_columns.numbers_read(table, checked, path, target=roles.target)
 
 
 def read_table_like(path: str, training: Any, roles: ColumnRoles) -> Any:
@@ -128,9 +130,7 @@ def _labels(column: Any) -> npt.NDArray[Any]:
 def _numbers(column: Any, name: str, path: str) -> npt.NDArray[np.float64]:
     import pyarrow as pa
 
-    kind = column.type
-    if not (
-        pa.types.is_integer(kind) or pa.types.is_floating(kind) or pa.types.is_boolean(kind) or pa.types.is_decimal(kind)
-    ):
+    types, kind = pa.types, column.type
+    if not any(is_kind(kind) for is_kind in (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)):
         raise ValueError(f"Column {name!r} of {path} holds {kind} values where numbers are needed.")
     return column.to_numpy().astype(np.float64)

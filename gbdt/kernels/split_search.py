@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
+from gbdt.kernels.compiler import float_from_bits, inlined, kernel
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.kernels.sorting import order_by_key
@@ -28,25 +28,38 @@ def score(gradient: float, hessian: float, l1: float, l2: float) -> float:
 
 @kernel
 def load_plane(
-    layout: RecordArray, feature: int, plane: npt.NDArray[np.int64], total: int, running: bool, sums: npt.NDArray[np.int64]
+    layout: RecordArray, feature: int, plane: npt.NDArray[np.int64], rest: int, running: bool, sums: npt.NDArray[np.int64]
 ) -> None:
-    """One feature's sums by bin out of a plane; the bin that is not stored is `total` less the others."""
+    """One feature's sums by bin out of a plane; `rest` is the sum of the bin that is not stored, if there is one."""
     n_bins, implicit, first = layout[feature].bins, layout[feature].implicit_bin, layout[feature].position
+    keep = np.int64(-1) if running else np.int64(0)
     so_far = np.int64(0)
     if implicit < 0:
         stored = plane[first : first + n_bins]
         for b in range(stored.size):
-            so_far = stored[b] + (so_far if running else 0)
+            so_far = stored[b] + (so_far & keep)
             sums[b] = so_far
         return
-    stored = plane[first : first + n_bins - 1]
-    rest = total
-    for k in range(stored.size):
-        rest -= stored[k]
-    for b in range(n_bins):
-        value = rest if b == implicit else stored[b - (1 if b > implicit else 0)]
-        so_far = value + (so_far if running else 0)
+    before, after = plane[first : first + implicit], plane[first + implicit : first + n_bins - 1]
+    for b in range(before.size):
+        so_far = before[b] + (so_far & keep)
         sums[b] = so_far
+    so_far = rest + (so_far & keep)
+    sums[implicit] = so_far
+    sums_after = sums[implicit + 1 : n_bins]
+    for b in range(after.size):
+        so_far = after[b] + (so_far & keep)
+        sums_after[b] = so_far
+
+
+@kernel
+def sum_stored(layout: RecordArray, feature: int, plane: npt.NDArray[np.int64]) -> int:
+    """The sum of all stored bins of a feature."""
+    stored = plane[layout[feature].position : layout[feature].position + layout[feature].bins - 1]
+    total = np.int64(0)
+    for b in range(stored.size):
+        total += stored[b]
+    return total
 
 
 @inlined
@@ -67,19 +80,34 @@ def packed_word(packing: RecordArray, sums: tuple[int, int, int]) -> int:
 def load_bins(
     layout: RecordArray,
     packing: RecordArray,
+    rules: RecordArray,
     planes: npt.NDArray[np.int64],
     packed: bool,
     node_sums: tuple[int, int, int],
     feature: int,
     running: bool,
     sums: npt.NDArray[np.int64],
-) -> None:
-    """A feature's sums by bin (or running over bins): words in sums[0], or their three parts in sums[1] to [3]."""
+) -> bool:
+    """A feature's sums by bin (or running over bins): words in sums[0], or their three parts in sums[1] to [3].
+
+    False, and nothing loaded, if too few rows are away from the feature's usual bin for any split.
+    """
+    implicit = layout[feature].implicit_bin >= 0
     if packed:
-        load_plane(layout, feature, planes[0], packed_word(packing, node_sums), running, sums[0])
-    else:
-        for plane in range(3):
-            load_plane(layout, feature, planes[plane], node_sums[plane], running, sums[plane + 1])
+        rest = packed_word(packing, node_sums)
+        if implicit:
+            away = sum_stored(layout, feature, planes[0])
+            if away & packing[0].count_mask < rules[0].min_rows:
+                return False
+            rest -= away
+        load_plane(layout, feature, planes[0], rest, running, sums[0])
+        return True
+    for plane in range(3):
+        rest = node_sums[plane]
+        if implicit:
+            rest -= sum_stored(layout, feature, planes[plane])
+        load_plane(layout, feature, planes[plane], rest, running, sums[plane + 1])
+    return True
 
 
 @inlined
@@ -93,13 +121,22 @@ def split_score(left: float, left_hessian: float, right: float, right_hessian: f
 
 
 @inlined
-def largest(gains: npt.NDArray[np.float64]) -> tuple[int, float]:
-    """The first largest gain and its place; -1 when there is none."""
-    best, best_gain = -1, _NO_SPLIT
-    for b in range(gains.size):
-        if gains[b] > best_gain:
-            best, best_gain = b, gains[b]
-    return best, best_gain
+def first_above(gains: npt.NDArray[np.float64], least: float) -> int:
+    """The place of the first largest gain, or -1 if none is above `least`.
+
+    The bits of positive floats are in the order of the floats; only integer maxima are vectorised. Mostly no
+    gain is large enough, and then there is no place to look for.
+    """
+    bits = gains.view(np.int64)
+    largest = np.int64(0)
+    for b in range(bits.size):
+        largest = max(largest, bits[b])
+    if not float_from_bits(largest) > least:
+        return -1
+    for b in range(bits.size):
+        if bits[b] == largest:
+            return b
+    return -1
 
 
 @kernel
@@ -110,8 +147,9 @@ def best_packed_threshold(
     aside: int,
     words: npt.NDArray[np.int64],
     gains: npt.NDArray[np.float64],
-) -> tuple[int, float]:
-    """The best last-left bin among running packed sums, with the word `aside` added to the left; -1 for none."""
+    least_gain: float,
+) -> int:
+    """The best last-left bin among running packed sums, the word `aside` added to the left; -1 if none gains enough."""
     gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
     hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
     min_rows, min_hessian = rules[0].min_rows, rules[0].min_hessian
@@ -140,8 +178,8 @@ def best_packed_threshold(
             l1,
             l2,
         )
-    best, gain = largest(own_gains)
-    return (best + lowest if best >= 0 else best), gain
+    best = first_above(own_gains, least_gain)
+    return best + lowest if best >= 0 else best
 
 
 @kernel
@@ -152,7 +190,8 @@ def best_wide_threshold(
     n_thresholds: int,
     sums: npt.NDArray[np.int64],
     gains: npt.NDArray[np.float64],
-) -> tuple[int, float]:
+    least_gain: float,
+) -> int:
     """As `best_packed_threshold`, for running sums in three planes."""
     gradient, hessian, count = sums[1], sums[2], sums[3]
     least_rows, least_hessian = rules[0].min_rows - aside[2], rules[0].min_hessian - aside[1]
@@ -177,8 +216,8 @@ def best_wide_threshold(
             l1,
             l2,
         )
-    best, gain = largest(own_gains)
-    return (best + lowest if best >= 0 else best), gain
+    best = first_above(own_gains, least_gain)
+    return best + lowest if best >= 0 else best
 
 
 @kernel
@@ -212,14 +251,14 @@ def search_numeric(
         n_thresholds = last_value + (1 if some_missing and missing_left == 0 else 0)
         aside = missing if missing_left == 1 else nothing
         if packed:
-            best, gain = best_packed_threshold(
-                rules, packing, total, packed_word(packing, aside), sums[0, :n_thresholds], gains
+            best = best_packed_threshold(
+                rules, packing, total, packed_word(packing, aside), sums[0, :n_thresholds], gains, nodes[node].gain
             )
         else:
-            best, gain = best_wide_threshold(rules, node_sums, aside, n_thresholds, sums, gains)
-        if best >= 0 and gain > nodes[node].gain:
+            best = best_wide_threshold(rules, node_sums, aside, n_thresholds, sums, gains, nodes[node].gain)
+        if best >= 0:
             left = unpacked(packing, sums[0, best]) if packed else (sums[1, best], sums[2, best], sums[3, best])
-            nodes[node].gain = gain
+            nodes[node].gain = gains[best]
             nodes[node].feature = feature
             nodes[node].bin = best
             nodes[node].left_gradient = left[0] + aside[0]
@@ -342,7 +381,8 @@ def search_node(
     nodes[node].feature = -1
     for feature in choose_features(rules, features, nodes[node].path):
         categorical = layout[feature].categorical == 1
-        load_bins(layout, packing, planes, packed, node_sums, feature, not categorical, buffers.sums)
+        if not load_bins(layout, packing, rules, planes, packed, node_sums, feature, not categorical, buffers.sums):
+            continue
         if categorical:
             search_categories(layout, packing, rules, packed, node_sums, feature, buffers, nodes, categories, node)
         else:

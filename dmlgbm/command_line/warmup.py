@@ -1,0 +1,220 @@
+"""`dmlgbm warmup`: compile and keep on disk every kernel, so that no later fit waits for the compiler.
+
+numba compiles a kernel once for each combination of argument types. The steps are small fits that together meet all
+of them; `tests/test_command_line.py` checks that ordinary use finds nothing left to compile.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from dmlgbm.command_line.console import Console
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+SUMMARY = "Compile all kernels now, so that the first fit does not wait."
+
+_N_ROWS, _N_FEATURES = 600, 6
+_QUERY_ROWS = 20
+_MANY_CATEGORIES = 40
+# As many cells as it takes for threads to share the work on one tree.
+_ROWS_FOR_THREADS, _FEATURES_FOR_THREADS = 100_000, 20
+_SPARSE_FEATURES = 40
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """No arguments but --json."""
+
+
+def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
+    started = time.perf_counter()
+    from gbdt.warmup import compilation_counts
+
+    steps: dict[str, float] = {}
+
+    def finish_step(name: str, step_started: float) -> None:
+        steps[name] = time.perf_counter() - step_started
+        console.say(f"{name:<40}{steps[name]:>8.2f} s")
+
+    import dmlgbm.command_line.generated_rows  # noqa: F401
+    import sklearn_api  # noqa: F401
+
+    finish_step("load the libraries", started)
+    for name, step in _STEPS.items():
+        step_started = time.perf_counter()
+        step()
+        finish_step(name, step_started)
+    counts = compilation_counts()
+    total = time.perf_counter() - started
+    console.say(f"{'':<40}{total:>8.2f} s")
+    console.say(f"\ncompiled {counts.compiled} kernels, found {counts.from_disk} on disk, in {counts.folder}")
+    return {
+        "command": "warmup",
+        "seconds": total,
+        "steps": steps,
+        "compiled": counts.compiled,
+        "from_disk": counts.from_disk,
+        "cache": counts.folder,
+    }
+
+
+def _two_classes() -> None:
+    features, target = _rows()
+    weight = 1.0 + (features[:, 0] > 0)
+    for sample_weight in (None, weight):
+        model = _classifier(eval_metric=["binary_logloss", "auc", "binary_error"])
+        model.fit(
+            features,
+            target > 0,
+            sample_weight=sample_weight,
+            eval_set=[(features, target > 0)],
+            eval_sample_weight=None if sample_weight is None else [sample_weight],
+        )
+    model.predict_proba(features)
+    model.predict(features)
+    model.apply(features)
+    list(model.staged_predict(features))
+
+
+def _several_classes() -> None:
+    features, target = _rows()
+    labels = (target > -0.3).astype("int64") + (target > 0.4)
+    model = _classifier(eval_metric=["multi_logloss", "multi_error"])
+    for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
+        model.fit(features, labels, sample_weight=sample_weight, eval_set=[(features, labels)])
+    model.predict_proba(features)
+
+
+def _regression() -> None:
+    features, target = _rows()
+    metrics = ["rmse", "l1", "quantile"]
+    for objective in ("regression", "regression_l1", "quantile"):
+        for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
+            model = _regressor(objective=objective, eval_metric=metrics)
+            model.fit(features, target, sample_weight=sample_weight, eval_set=[(features, target)])
+    model.predict(features)
+
+
+def _rates() -> None:
+    import numpy as np
+
+    features, target = _rows()
+    counts = np.floor(np.abs(4.0 * target))
+    for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
+        model = _regressor(objective="poisson").fit(
+            features, counts, sample_weight=sample_weight, eval_set=[(features, counts)]
+        )
+    model.predict(features)
+
+
+def _ranking() -> None:
+    import dmlgbm
+
+    features, target = _rows()
+    grades = (target > -0.3).astype("int64") + (target > 0.4)
+    groups = [_QUERY_ROWS] * (_N_ROWS // _QUERY_ROWS)
+    for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
+        dmlgbm.DMLGBMRanker(**_SMALL, n_jobs=1, eval_metric=["ndcg", "map"]).fit(
+            features,
+            grades,
+            group=groups,
+            sample_weight=sample_weight,
+            eval_set=[(features, grades)],
+            eval_group=[groups],
+            eval_sample_weight=None if sample_weight is None else [sample_weight],
+        )
+
+
+def _categories() -> None:
+    import numpy as np
+
+    features, target = _rows()
+    few, many = np.floor(features[:, 0] + 1.0), np.floor((features[:, 1] + 1.0) * _MANY_CATEGORIES / 2)
+    table = np.column_stack([few, many, features[:, 2]])
+    model = _regressor(categorical_feature=[0, 1], min_data_per_group=5, cat_smooth=1.0, max_cat_to_onehot=2)
+    model.fit(table, target)
+    model.predict(table)
+    model.apply(table)
+
+
+def _sparse_columns() -> None:
+    import numpy as np
+    from scipy import sparse
+
+    features, target = _rows(_SPARSE_FEATURES)
+    matrix = sparse.csr_array(np.where(features > 0.8, features, 0.0))
+    _regressor().fit(matrix, target).predict(matrix)
+    _classifier(precision="exact").fit(matrix, target > 0).predict(matrix)
+
+
+def _row_and_feature_samples() -> None:
+    features, target = _rows()
+    sampled = {"subsample": 0.5, "subsample_freq": 1, "colsample_bytree": 0.8, "colsample_bynode": 0.5}
+    _classifier(**sampled).fit(features, target > 0)
+    _regressor(**sampled, subsample_for_bin=100, early_stopping=True).fit(features, target)
+
+
+def _exact_precision() -> None:
+    features, target = _rows()
+    _classifier(precision="exact").fit(features, target > 0)
+    _regressor(precision="exact", grow_policy="depthwise").fit(features, target)
+
+
+def _wide_bins() -> None:
+    features, target = _rows()
+    _regressor(max_bin=500).fit(features, target)
+
+
+def _two_threads() -> None:
+    from dmlgbm.command_line.generated_rows import generated_rows
+
+    features, target = generated_rows(_ROWS_FOR_THREADS, _FEATURES_FOR_THREADS)
+    _classifier(n_jobs=2).fit(features, target > 0)
+    _regressor(n_jobs=2, precision="exact").fit(features, target).predict(features)
+
+
+def _single_precision() -> None:
+    features, target = _rows()
+    narrow: npt.NDArray[np.float32] = features.astype("float32")
+    _regressor().fit(narrow, target.astype("float32")).predict(narrow)
+
+
+_SMALL: dict[str, Any] = {"n_estimators": 2, "num_leaves": 8, "min_child_samples": 5}
+
+_STEPS: dict[str, Callable[[], None]] = {
+    "two classes": _two_classes,
+    "several classes": _several_classes,
+    "squared, absolute and quantile error": _regression,
+    "Poisson rates": _rates,
+    "ranking": _ranking,
+    "categories": _categories,
+    "sparse columns": _sparse_columns,
+    "samples of rows and features": _row_and_feature_samples,
+    "exact precision, growth by level": _exact_precision,
+    "more than 255 bins": _wide_bins,
+    "two threads": _two_threads,
+    "single precision": _single_precision,
+}
+
+
+def _rows(n_features: int = _N_FEATURES) -> Any:
+    from dmlgbm.command_line.generated_rows import generated_rows
+
+    return generated_rows(_N_ROWS, n_features)
+
+
+def _classifier(**parameters: Any) -> Any:
+    import dmlgbm
+
+    return dmlgbm.DMLGBMClassifier(**{"n_jobs": 1, **_SMALL, **parameters})
+
+
+def _regressor(**parameters: Any) -> Any:
+    import dmlgbm
+
+    return dmlgbm.DMLGBMRegressor(**{"n_jobs": 1, **_SMALL, **parameters})
