@@ -147,8 +147,16 @@ class Booster:
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
-    dtypes = {"threshold": np.float64, "gain": np.float64, "leaf_value": np.float64, "leaf_weight": np.float64}
-    dtypes |= {"count": np.int64, "leaf_count": np.int64, "missing_left": np.uint8, "categorical": np.uint8}
+    dtypes: dict[str, type[np.generic]] = {
+        "threshold": np.float64,
+        "gain": np.float64,
+        "leaf_value": np.float64,
+        "leaf_weight": np.float64,
+        "count": np.int64,
+        "leaf_count": np.int64,
+        "missing_left": np.uint8,
+        "categorical": np.uint8,
+    }
     return np.concatenate([np.zeros(0, dtypes.get(name, np.int32)), *parts])
 
 

@@ -1,13 +1,15 @@
 """The binned training table: made once, read by every tree.
 
 Bins are cut from a sample of rows that depends on nothing but the seed and the row numbers. Then the table is
-binned block by block of rows, straight into the row-major storage that histograms read; no other copy exists.
+binned block by block of rows, straight into the row-major storage that histograms read (and a column-major
+copy of its one-byte columns, which makes partition twice as fast); the values themselves are never copied.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -80,9 +82,7 @@ def _cut(column: Column, sample: npt.NDArray[np.uint32] | slice, max_bin: int) -
     return cut_numeric(column, sample, max_bin)
 
 
-def _sampled_feature(
-    column: Column, bins: FeatureBins, sample: npt.NDArray[np.uint32] | slice
-) -> SampledFeature:
+def _sampled_feature(column: Column, bins: FeatureBins, sample: npt.NDArray[np.uint32] | slice) -> SampledFeature:
     n_sampled = len(column) if isinstance(sample, slice) else len(sample)
     values = np.empty(n_sampled, np.uint8 if bins.n_bins <= 256 else np.uint16)
     _bins_of_rows(_taken(column, sample), bins, 0, len(values), values)
@@ -160,7 +160,7 @@ def _bin_rows(
 
 def _write_block(
     storage: npt.NDArray[np.generic],
-    write_column: Callable[[int, int, int, npt.NDArray[np.generic]], None],
+    write_column: Callable[[int, int, int, npt.NDArray[Any]], None],
     start: int,
     stop: int,
     by_column: npt.NDArray[np.generic] | None = None,
@@ -223,14 +223,15 @@ def _stored_values(
     """The rows in which a feature is away from its usual bin, and what the tile stores for them."""
     feature = int(plan.features[member])
     column, usual = table.columns[feature], int(plan.layout[member]["implicit_bin"])
-    if isinstance(column, SparseColumn) and usual == _bin_of_zero(bins[feature]):
+    own_bins = bins[feature]
+    if isinstance(column, SparseColumn) and isinstance(own_bins, NumericBins) and usual == _bin_of_zero(own_bins):
         rows = column.rows.astype(np.uint32)
         own = np.empty(len(rows), np.uint8)
-        bins[feature].bins_of(NumericColumn(column.values), 0, len(rows), own)
+        own_bins.bins_of(NumericColumn(column.values), 0, len(rows), own)
     else:
         rows = np.arange(table.n_rows, dtype=np.uint32)
         own = np.empty(table.n_rows, np.uint8)
-        _bins_of_rows(column, bins[feature], 0, table.n_rows, own)
+        _bins_of_rows(column, own_bins, 0, table.n_rows, own)
     away = own != usual
     away_bins = own[away].astype(np.int32)
     values = plan.layout[member]["first_value"] + away_bins - (away_bins > usual)

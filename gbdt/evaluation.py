@@ -31,7 +31,9 @@ class EvaluationSet:
 class Evaluator:
     """Keeps the scores of one evaluation set up to date."""
 
-    def __init__(self, evaluation_set: EvaluationSet, start: Booster, metrics: Sequence[Metric], workers: Workers) -> None:
+    def __init__(
+        self, evaluation_set: EvaluationSet, start: Booster, metrics: Sequence[Metric], workers: Workers
+    ) -> None:
         self._set = evaluation_set
         self._metrics = metrics
         self._workers = workers

@@ -83,7 +83,7 @@ class CategoricalBins:
     def bins_of(self, column: CategoricalColumn, start: int, stop: int, out: npt.NDArray[np.generic]) -> None:
         codes = column.codes[start:stop]
         known = (codes >= 0) & (codes < self.missing_bin)
-        out[:] = np.where(known, codes, self.missing_bin)
+        out[:] = np.where(known, codes, np.int32(self.missing_bin))
 
 
 FeatureBins = NumericBins | CategoricalBins

@@ -8,6 +8,7 @@ from the expanded nodes exactly the tree that one thread would have grown.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -101,6 +102,7 @@ class TreeGrower:
         rules["l1"] = parameters.reg_alpha * gradient_scale
         rules["l2"] = parameters.reg_lambda * hessian_scale
         rules["min_gain"] = parameters.min_split_gain * gain_scale
+        rules["rounding_gain"] = quantised.rounding_gain
         rules["max_depth"] = parameters.max_depth
         rules["category_smoothing"] = parameters.cat_smooth * hessian_scale
         rules["category_l2"] = parameters.cat_l2 * hessian_scale
@@ -138,15 +140,13 @@ class TreeGrower:
         storage, packing, words = self._dataset.storage, quantised.packing, quantised.words
         n_parts = len(self._buffers) if not packed else 1
         bounds = [n_rows * k // n_parts for k in range(n_parts + 1)]
-        self._workers.run(
-            [
-                lambda k=k: build_histogram(
-                    storage, packing, self._rows, bounds[k], bounds[k + 1], every_row, words,
-                    self._buffers[k].block, packed, self._pool[k],
-                )  # fmt: skip
-                for k in range(n_parts)
-            ]
-        )
+
+        def build(part: int) -> None:
+            start, stop = bounds[part], bounds[part + 1]
+            block, planes = self._buffers[part].block, self._pool[part]
+            build_histogram(storage, packing, self._rows, start, stop, every_row, words, block, packed, planes)
+
+        self._workers.run([partial(build, part) for part in range(n_parts)])
         for k in range(1, n_parts):
             add_planes(self._pool[0], self._pool[k])
 
@@ -188,7 +188,7 @@ class TreeGrower:
             expansions = [(leaf, n_nodes + 2 * k, free_slots.pop()) for k, leaf in enumerate(leaves)]
             parent_slots = self._nodes["slot"][leaves]
             shares = self._shares(expansions)
-            self._workers.run([lambda k=k: self._expand(growth, shares[k], k) for k in range(len(shares))])
+            self._workers.run([partial(self._expand, growth, share, thread) for thread, share in enumerate(shares)])
             for (_, left, free_slot), parent_slot in zip(expansions, parent_slots, strict=True):
                 children = self._nodes[left : left + 2]
                 kept = children["slot"][children["gain"] > 0.0]

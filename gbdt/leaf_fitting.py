@@ -13,6 +13,7 @@ from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
 from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
 
+
 def newton_values(
     grown: GrownTree,
     gradients: npt.NDArray[np.float32],

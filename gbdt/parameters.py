@@ -55,7 +55,7 @@ class TrainParameters:
         _require(self.n_estimators >= 1, "n_estimators", self.n_estimators, "at least 1")
         _require(0 < self.learning_rate < float("inf"), "learning_rate", self.learning_rate, "positive and finite")
         _require(2 <= self.num_leaves <= 131_072, "num_leaves", self.num_leaves, "between 2 and 131072")
-        _require(self.max_depth == -1 or self.max_depth >= 1, "max_depth", self.max_depth, "-1 (no limit) or at least 1")
+        _require(self.max_depth == -1 or self.max_depth > 0, "max_depth", self.max_depth, "-1 (no limit) or at least 1")
         _require_choice("grow_policy", self.grow_policy, ("leafwise", "depthwise"))
         _require_choice("precision", self.precision, ("auto", "fast", "exact"))
         for name in ("min_child_samples", "subsample_freq", "min_data_per_group", "max_cat_to_onehot"):

@@ -43,6 +43,9 @@ _CONSTANT_EXACT = _Level(39, 0, 12)
 # The least number of steps that the mean magnitude must have.
 _FEWEST_GRADIENT_STEPS = 8.0
 _FEWEST_HESSIAN_STEPS = 4.0
+# Rounding moves a sum of n gradients by about sqrt(n) / 2 units: a gain of n / 4 over the hessian on each side,
+# and the largest of some thousands of such chances is about sixteen times that.
+_ROUNDING_GAIN = 8.0
 
 
 @dataclass(frozen=True)
@@ -55,6 +58,7 @@ class Quantised:
     hessian_scale: float
     fine_gradient_scale: float  # of the fixed-point sums that leaf values are made of
     fine_hessian_scale: float
+    rounding_gain: float = 0.0  # see SPLIT_RULES
 
 
 def quantise(
@@ -94,6 +98,7 @@ def quantise(
         hessian_scale,
         _power_of_two(fine_bits, largest_gradient),
         _power_of_two(fine_bits, largest_hessian) if len(hessians) else 1.0,
+        _ROUNDING_GAIN,
     )
 
 

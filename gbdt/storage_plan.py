@@ -71,7 +71,8 @@ def _shared_columns(
     """Greedy colouring: each feature joins the first column where it is alone in every sampled row."""
     columns: list[tuple[list[int], npt.NDArray[np.uint8]]] = []
     sizes: list[int] = []
-    fitting = [f for f in candidates if sampled[f].share_away <= _SHARED_SHARE and bins[f].n_bins <= _NARROW_VALUES // 2]
+    most_bins = _NARROW_VALUES // 2
+    fitting = [f for f in candidates if sampled[f].share_away <= _SHARED_SHARE and bins[f].n_bins <= most_bins]
     for feature in sorted(fitting, key=lambda f: (-sampled[f].share_away, f)):
         needed = bins[feature].n_bins - 1
         for k in range(max(0, len(columns) - _COLUMNS_TRIED), len(columns)):
@@ -112,7 +113,11 @@ def _laid_out(
     layout = np.zeros(len(features), FEATURE)
     positions: list[int] = []
     position = 0
-    groups = [(NARROW, [list(column) for column in narrow]), (WIDE, [[f] for f in wide]), (SPARSE, [list(t) for t in tiles])]
+    groups: list[tuple[int, list[list[int]]]] = [
+        (NARROW, [list(column) for column in narrow]),
+        (WIDE, [[feature] for feature in wide]),
+        (SPARSE, [list(tile) for tile in tiles]),
+    ]
     for storage, columns in groups:
         for column, members in enumerate(columns):
             positions.append(position)

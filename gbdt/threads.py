@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -58,7 +59,7 @@ class Workers:
         """The results of task(start, stop) over one range a thread, together covering 0..n."""
         n_ranges = max(1, min(self.n_threads, n // smallest))
         bounds = [n * k // n_ranges for k in range(n_ranges + 1)]
-        return self.run([lambda k=k: task(bounds[k], bounds[k + 1]) for k in range(n_ranges)])
+        return self.run([partial(task, bounds[k], bounds[k + 1]) for k in range(n_ranges)])
 
     def run_each(self, task: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
         """The results of task(item), in order; threads take items as they become free."""

@@ -109,9 +109,7 @@ def _boost(run: _Run, evaluators: Sequence[Evaluator], callbacks: Sequence[Callb
         evaluations = [value for evaluator in evaluators for value in evaluator.evaluate(latest)]
         for set_name, metric, value, _ in evaluations:
             history.setdefault(set_name, {}).setdefault(metric, []).append(value)
-        state = TrainingState(
-            iteration, parameters.n_estimators, evaluations, lambda: _with_trees(start, trees)
-        )
+        state = TrainingState(iteration, parameters.n_estimators, evaluations, lambda: _with_trees(start, trees))
         if stopping is not None and evaluations:
             state.stop_reason = stopping.update(start.n_iterations + iteration, evaluations)
         for callback in callbacks:
@@ -122,9 +120,7 @@ def _boost(run: _Run, evaluators: Sequence[Evaluator], callbacks: Sequence[Callb
     booster = _with_trees(start, trees)
     if stopping is None or stopping.best_iteration == 0:
         return TrainingResult(booster, history, None, None, reason)
-    return TrainingResult(
-        booster, history, stopping.best_iteration, _by_set(stopping.best_evaluations), reason
-    )
+    return TrainingResult(booster, history, stopping.best_iteration, _by_set(stopping.best_evaluations), reason)
 
 
 def _with_trees(start: Booster, trees: Sequence[Tree]) -> Booster:
@@ -175,9 +171,7 @@ class _Run:
         bag = bag_of(self.parameters, iteration, self._dataset.first_row_number, self._dataset.n_rows)
         n_outputs = self._loss.n_outputs
         outputs = range(n_outputs)
-        return self._workers.run_each(
-            lambda output: self._grow(output, iteration * n_outputs + output, bag), outputs
-        )
+        return self._workers.run_each(lambda output: self._grow(output, iteration * n_outputs + output, bag), outputs)
 
     def _grow(self, output: int, number: int, bag: npt.NDArray[np.uint32] | None) -> Tree:
         parameters, workers = self.parameters, self._tree_workers
@@ -205,4 +199,3 @@ class _Run:
             return tree_over_values(grown, self._dataset, gain_unit, values, weights)
         finally:
             self._growers.put(grower)
-

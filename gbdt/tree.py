@@ -51,4 +51,3 @@ class Tree:
 
 
 TREE_ARRAYS = tuple(field.name for field in fields(Tree))
-

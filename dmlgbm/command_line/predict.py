@@ -106,7 +106,7 @@ def _joined(kept: Any, predictions: dict[str, Any]) -> Any:
     taken = [name for name in predictions if name in kept.column_names]
     if taken:
         raise ValueError(f"--keep {taken[0]} would have the name of a column of predictions: rename it in the file.")
-    # pyarrow reads neither numpy's strings nor labels of several types from an array.
+    # pyarrow does not read numpy's own strings.
     columns = {
         name: pa.array(values.tolist() if values.dtype.kind in "OU" else values) for name, values in predictions.items()
     }

@@ -11,7 +11,8 @@ import io
 import re
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def column_names(path: str) -> list[str]:
         from pyarrow import csv
 
         _require_readable(path)
-        with csv.open_csv(path, convert_options=_convert_options()) as reader:
+        with _naming_rows(path), csv.open_csv(path, read_options=_in_order()) as reader:
             names = reader.schema.names
     else:
         names = _parquet(path).schema.names
@@ -102,31 +103,38 @@ def _read_csv(path: str, columns: Sequence[str], text_columns: Collection[str]) 
     from pyarrow import csv
 
     _require_readable(path)
-    options = _convert_options(
-        include_columns=list(columns), column_types={name: pa.string() for name in columns if name in text_columns}
+    options = csv.ConvertOptions(
+        include_columns=list(columns),
+        column_types={name: pa.string() for name in columns if name in text_columns},
+        strings_can_be_null=True,
     )
     try:
         table = csv.read_csv(path, convert_options=options)
     except pa.ArrowInvalid:
-        # Only a reader that goes through the file in order can say which row is broken.
-        try:
-            table = csv.read_csv(path, convert_options=options, read_options=csv.ReadOptions(use_threads=False))
-        except pa.ArrowInvalid as error:
-            raise ValueError(f"{path} is not a table: {_csv_complaint(str(error))}.") from error
+        with _naming_rows(path):
+            table = csv.read_csv(path, convert_options=options, read_options=_in_order())
     _require_unicode(table, path)
     return table
 
 
-def _convert_options(**options: Any) -> Any:
+def _in_order() -> Any:
+    """Read one row after the other: only then does pyarrow say which row is broken."""
     from pyarrow import csv
 
-    return csv.ConvertOptions(strings_can_be_null=True, **options)
+    return csv.ReadOptions(use_threads=False)
 
 
-def _csv_complaint(message: str) -> str:
-    """pyarrow's message with its row number (the header is number 1) turned into ours."""
-    message = message.removeprefix("CSV parse error: ")
-    return re.sub(r"^Row #(\d+)", lambda match: f"row {int(match[1]) - 2} (counted from 0)", message)
+@contextmanager
+def _naming_rows(path: str) -> Iterator[None]:
+    """pyarrow's complaints about a file with its row numbers (the header is number 1) turned into ours."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except pa.ArrowInvalid as error:
+        message = str(error).removeprefix("CSV parse error: ")
+        message = re.sub(r"^Row #(\d+)", lambda match: f"row {int(match[1]) - 2} (counted from 0)", message)
+        raise ValueError(f"{path} is not a table: {message}.") from error
 
 
 def _require_unicode(table: Any, path: str) -> None:

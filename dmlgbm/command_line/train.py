@@ -56,13 +56,13 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
         _estimator(task.name, parameters, arguments)
     started = time.perf_counter()
     task, rows, valid = _read(arguments, task)
+    model = _estimator(task.name, parameters, arguments)
     read = time.perf_counter()
     n_rows, n_features = rows.features.num_rows, rows.features.num_columns
     console.say(
         f"{arguments.data}: {plural(n_rows, 'row')}, {plural(n_features, 'feature')}, target {arguments.target!r}"
     )
     console.say(f"task: {task.name}, {task.reason}")
-    model = _estimator(task.name, parameters, arguments)
     model.fit(rows.features, rows.target, **_fit_arguments(rows, valid, console))
     fitted = time.perf_counter()
     model.save_model(arguments.out)

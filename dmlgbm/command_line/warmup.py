@@ -1,7 +1,7 @@
 """`dmlgbm warmup`: compile and keep on disk every kernel, so that no later fit waits for the compiler.
 
-numba compiles a kernel once for each combination of argument types. The steps are small fits that together meet all
-of them; `tests/test_command_line.py` checks that ordinary use finds nothing left to compile.
+numba compiles a kernel once for each combination of argument types. The steps are small fits that together meet every
+kernel with the types that the engine passes.
 """
 
 from __future__ import annotations

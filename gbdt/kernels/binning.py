@@ -27,9 +27,7 @@ def chosen_rows(first_row_number: int, n_rows: int, key: np.uint64, share: float
 
 
 @kernel
-def cut_points(
-    values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], max_bin: int
-) -> npt.NDArray[np.float64]:
+def cut_points(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], max_bin: int) -> npt.NDArray[np.float64]:
     """Upper bounds of all bins but the last, given the distinct values in ascending order.
 
     A value as frequent as an average bin gets a bin of its own; the others share what is left evenly.

@@ -8,7 +8,9 @@ calls; here the cache key is a digest of the whole folder, so that a kernel may 
 from __future__ import annotations
 
 import hashlib
+import sys
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -47,6 +49,19 @@ class _FolderCache(FunctionCache):
             filename_base=f"{self._impl.filename_base}-{_FOLDER_DIGEST[:12]}",
             source_stamp=_FOLDER_DIGEST,
         )
+
+    def load_overload(self, signature: Any, target_context: Any) -> Any:
+        found = super().load_overload(signature, target_context)
+        if found is None:
+            _say_that_it_compiles()
+        return found
+
+
+@cache
+def _say_that_it_compiles() -> None:
+    """Once a process: a first fit that takes half a minute should not look like one that hangs."""
+    sys.stderr.write("dmlgbm: compiling kernels for this machine, once; up to 20 s (see `dmlgbm warmup`)\n")
+    sys.stderr.flush()
 
 
 def kernel(function: Function) -> Function:

@@ -43,7 +43,7 @@ def exp(x: float) -> float:
 
 @inlined
 def log(x: float) -> float:
-    """The natural logarithm of a positive finite number; zero and subnormal numbers count as the smallest normal one."""
+    """The natural logarithm of a positive finite number; smaller than normal numbers count as the smallest normal."""
     bits = bits_from_float(max(x, _SMALLEST_NORMAL))
     # x = 2^power * (1 + f) with 1 + f between sqrt(1/2) and sqrt(2).
     power = (bits - _SQRT_HALF_BITS) >> 52

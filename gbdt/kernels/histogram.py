@@ -67,9 +67,7 @@ def add_narrow_words(
     near_end = begin
     if every_row:
         for row in range(begin, fours_end, four):
-            add_four_rows(
-                narrow, positions, words, histogram, (row, row + one, row + two, row + three), first, last
-            )
+            add_four_rows(narrow, positions, words, histogram, (row, row + one, row + two, row + three), first, last)
     else:
         if fours_end > begin + _ROWS_AHEAD:
             spread = np.int64(rows[stop - 1]) - np.int64(rows[start])
@@ -81,10 +79,12 @@ def add_narrow_words(
                 prefetch(words, ahead)
                 prefetch(narrow, ahead * n_columns + first)
                 prefetch(narrow, ahead * n_columns + last - one)
-            four_rows = np.uint64(rows[i]), np.uint64(rows[i + one]), np.uint64(rows[i + two]), np.uint64(rows[i + three])
+            row_0, row_1, row_2, row_3 = rows[i], rows[i + one], rows[i + two], rows[i + three]
+            four_rows = (np.uint64(row_0), np.uint64(row_1), np.uint64(row_2), np.uint64(row_3))
             add_four_rows(narrow, positions, words, histogram, four_rows, first, last)
         for i in range(near_end, fours_end, four):
-            four_rows = np.uint64(rows[i]), np.uint64(rows[i + one]), np.uint64(rows[i + two]), np.uint64(rows[i + three])
+            row_0, row_1, row_2, row_3 = rows[i], rows[i + one], rows[i + two], rows[i + three]
+            four_rows = (np.uint64(row_0), np.uint64(row_1), np.uint64(row_2), np.uint64(row_3))
             add_four_rows(narrow, positions, words, histogram, four_rows, first, last)
     for i in range(fours_end, end):
         row = i if every_row else np.uint64(rows[i])

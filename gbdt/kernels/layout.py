@@ -68,6 +68,7 @@ SPLIT_RULES = np.dtype(
         ("l1", np.float64),
         ("l2", np.float64),
         ("min_gain", np.float64),
+        ("rounding_gain", np.float64),  # times rows over hessian: what rounding errors may gain by chance
         ("max_depth", np.int64),
         ("category_smoothing", np.float64),
         ("category_l2", np.float64),

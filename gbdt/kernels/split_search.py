@@ -17,6 +17,7 @@ from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.kernels.sorting import order_by_key
 
 _NO_SPLIT = -1.0
+_LAST_BITS = 1e-13
 
 
 @inlined
@@ -28,7 +29,12 @@ def score(gradient: float, hessian: float, l1: float, l2: float) -> float:
 
 @kernel
 def load_plane(
-    layout: RecordArray, feature: int, plane: npt.NDArray[np.int64], rest: int, running: bool, sums: npt.NDArray[np.int64]
+    layout: RecordArray,
+    feature: int,
+    plane: npt.NDArray[np.int64],
+    rest: int,
+    running: bool,
+    sums: npt.NDArray[np.int64],
 ) -> None:
     """One feature's sums by bin out of a plane; `rest` is the sum of the bin that is not stored, if there is one."""
     n_bins, implicit, first = layout[feature].bins, layout[feature].implicit_bin, layout[feature].position
@@ -324,8 +330,8 @@ def search_categories(
             if right_count < max(rules[0].min_rows, min_group) or right_hessian < rules[0].min_hessian:
                 continue
             group = np.int64(0)
-            gain = score(float(gradient), float(hessian), l1, l2)
-            gain += score(float(node_sums[0] - gradient), float(right_hessian), l1, l2)
+            right = float(node_sums[0] - gradient)
+            gain = split_score(float(gradient), float(hessian), right, float(right_hessian), l1, l2)
             if gain > nodes[node].gain:
                 nodes[node].gain = gain
                 nodes[node].feature = feature
@@ -377,7 +383,9 @@ def search_node(
     """Find the node's best split; its gain is -1 when no split is allowed or gains enough."""
     node_sums = (nodes[node].gradient, nodes[node].hessian, nodes[node].count)
     unsplit = score(float(node_sums[0]), float(node_sums[1]), rules[0].l1, rules[0].l2)
-    nodes[node].gain = unsplit + rules[0].min_gain
+    # Neither what rounded gradients could gain by chance nor what the last bits of a float say is a split.
+    by_chance = rules[0].rounding_gain * float(node_sums[2]) / (float(node_sums[1]) + rules[0].l2)
+    nodes[node].gain = unsplit + max(rules[0].min_gain, by_chance, unsplit * _LAST_BITS)
     nodes[node].feature = -1
     for feature in choose_features(rules, features, nodes[node].path):
         categorical = layout[feature].categorical == 1

@@ -71,8 +71,9 @@ def expand_leaf(
     """
     implicit_goes_left = fill_goes_left(layout, nodes, categories, node, buffers.goes_left)
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
+    feature = nodes[node].feature
     partition_rows(
-        storage, layout, nodes[node].feature, buffers.goes_left, implicit_goes_left, rows, scratch, start, stop, every_row
+        storage, layout, feature, buffers.goes_left, implicit_goes_left, rows, scratch, start, stop, every_row
     )
     create_children(nodes, node, left)
     smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
@@ -211,9 +212,9 @@ def replay_in_order(
     while n_chosen + n_wanted < max_leaves - 1 and n_wanted < wanted.size:
         place = -1
         for k in range(n_frontier):
-            if nodes[frontier[k]].gain > 0.0:
-                if place < 0 or comes_before(nodes, frontier[k], frontier[place], level_wise):
-                    place = k
+            splittable = nodes[frontier[k]].gain > 0.0
+            if splittable and (place < 0 or comes_before(nodes, frontier[k], frontier[place], level_wise)):
+                place = k
         if place < 0:
             break
         node = frontier[place]
