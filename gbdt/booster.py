@@ -146,6 +146,20 @@ class Booster:
         return {name: value for name, value in self.__dict__.items() if name != "forest"}
 
 
+def _check_same_kind(categories: tuple[Category, ...], known: tuple[Category, ...], label: str) -> None:
+    """Text never equals a number: all values would silently count as unknown."""
+    now_text = [isinstance(category, str) for category in categories]
+    then_text = [isinstance(category, str) for category in known]
+    if not now_text or not then_text:
+        return
+    if all(then_text) and not any(now_text):
+        raise TypeError(f"column {label} held text when the model was trained, but now holds numbers: pass it as text.")
+    if all(now_text) and not any(then_text):
+        raise TypeError(
+            f"column {label} held numbers when the model was trained, but now holds text: pass it as numbers."
+        )
+
+
 def _joined(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
     dtypes: dict[str, type[np.generic]] = {
         "threshold": np.float64,
@@ -192,6 +206,7 @@ def _encoded(
         raise TypeError(f"column {label} was categorical when the model was trained, but now holds numbers.")
     if column.categories == known:
         return column
+    _check_same_kind(column.categories, known, label)
     code_of = {category: code for code, category in enumerate(known)}
     codes = np.array([code_of.get(category, -1) for category in column.categories] + [-1], np.int32)
     present = np.unique(column.codes)

@@ -6,6 +6,7 @@ import hashlib
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -106,9 +107,13 @@ def fit(
 @pytest.fixture
 def threads_for_small_data(monkeypatch: pytest.MonkeyPatch) -> None:
     """Hand even the smallest piece of work to other threads."""
+    run_ranges = Workers.run_ranges
+
+    def run_small_ranges(workers: Workers, task: Callable[[int, int], Any], n: int, smallest: int = 1) -> list[Any]:
+        return run_ranges(workers, task, n, 1)
+
+    monkeypatch.setattr(Workers, "run_ranges", run_small_ranges)
     monkeypatch.setattr("gbdt.grower._CELLS_WORTH_ROUNDS", 0)
-    monkeypatch.setattr(Workers.run_ranges, "__defaults__", (40,))
-    monkeypatch.setattr("gbdt.leaf_fitting._LEAVES_WORTH_A_THREAD", 1)
     monkeypatch.setattr("gbdt.dataset._BLOCK_ROWS", 64)
 
 
@@ -241,9 +246,8 @@ def test_rounding_depends_on_the_row_number_and_not_on_chunks_or_threads(precisi
         own_hessians = np.ascontiguousarray(hessians[start:stop])
         part = np.empty((len(words), stop - start), np.int64)
         key = random_key(5, Purpose.ROUNDING, 3)
-        pack_words(
-            own, own_hessians, 0, stop - start, 7 + start, key, whole.gradient_scale, whole.hessian_scale, whole.packing, part
-        )  # fmt: skip
+        scales = whole.gradient_scale, whole.hessian_scale
+        pack_words(own, own_hessians, 0, stop - start, 7 + start, key, *scales, whole.packing, part)
         words[:, start:stop] = part
     np.testing.assert_array_equal(words, whole.words)
 

@@ -606,3 +606,11 @@ def test_hostile_description_is_a_model_file_error(change: dict[str, Any], tmp_p
 def test_unfitted_estimator_cannot_be_saved(tmp_path: Path) -> None:
     with pytest.raises(sklearn.exceptions.NotFittedError):
         DMLGBMRegressor().save_model(tmp_path / "model.dml")
+
+
+def test_numbers_in_a_column_that_was_text_are_an_error_and_not_all_unknown() -> None:
+    pandas = pytest.importorskip("pandas")
+    numbers = np.arange(200) % 4
+    model = DMLGBMRegressor(n_estimators=3).fit(pandas.DataFrame({"c": numbers.astype(str)}), numbers)
+    with pytest.raises(TypeError, match="column 'c' held text when the model was trained"):
+        model.predict(pandas.DataFrame({"c": numbers}))

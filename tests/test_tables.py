@@ -688,7 +688,8 @@ def test_arrays_import_no_framework() -> None:
         "before = set(sys.modules)\n"
         "from sklearn_api.tables import table_from\n"
         "table_from(numpy.ones((2, 2))); table_from([[1, 'a'], [None, 'b']])\n"
-        "print([name for name in ('pandas', 'polars', 'pyarrow', 'scipy', 'dask') if name in set(sys.modules) - before])"
+        "new = set(sys.modules) - before\n"
+        "print([name for name in ('pandas', 'polars', 'pyarrow', 'scipy', 'dask') if name in new])"
     )
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert finished.stdout.strip() == "[]"

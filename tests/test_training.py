@@ -378,5 +378,5 @@ def test_a_model_with_another_number_of_outputs_cannot_be_continued() -> None:
     random = np.random.default_rng(20)
     table, signal = mixed_table(random)
     start = fit(table, "regression", signal, n_estimators=2).booster
-    with pytest.raises(ValueError, match="output|score"):
+    with pytest.raises(ValueError, match=r"output|score"):
         fit(table, "multiclass", target_for("multiclass", signal, random), initial_model=start)
