@@ -189,9 +189,11 @@ def none_categorical(header: dict[str, Any], arrays: Arrays) -> None:
 
 
 def loop(header: dict[str, Any], arrays: Arrays) -> None:
-    """Two children of the root become each other's: every node has one parent, but no walk gets there."""
-    last = int(arrays["tree_nodes"][0]) - 1
-    arrays["left"][last] = last
+    """Every node and leaf of the first tree has one parent, but all nodes below the root form a circle."""
+    n_nodes = int(arrays["tree_nodes"][0])
+    below = np.arange(1, n_nodes)
+    arrays["left"][:n_nodes] = [~0, *(below % (n_nodes - 1) + 1)]
+    arrays["right"][:n_nodes] = [~1, *~(below + 1)]
 
 
 def wrapping_sizes(header: dict[str, Any], arrays: Arrays) -> None:

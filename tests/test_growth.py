@@ -146,20 +146,23 @@ def node_categories(tree: GrownTree, node: int) -> list[int]:
     return tree.categories[node, : tree.nodes[node]["n_categories"]].tolist() if tree.nodes[node]["bin"] < 0 else []
 
 
-def test_equal_gains_are_split_in_the_same_order_in_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Eight copies of the same rows below three splits: all ties, settled by the nodes' paths and not by luck."""
-    block = np.arange(128) // 16
-    table = Table(tuple(NumericColumn(column) for column in (block, np.arange(128) % 16)), 128)
-    dataset = binned(table)
-    quantised = whole_numbers(block * 50 + np.where(np.arange(128) % 16 < 8, -1, 1), None)
+@pytest.mark.parametrize("seed", range(5))
+def test_equal_gains_are_split_in_the_same_order_in_rounds(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    """Sixteen copies of the same rows below other splits: ties, settled by paths and not by the numbers of nodes."""
+    n_rows = 256
+    block, within = np.arange(n_rows) // 16, np.arange(n_rows) % 16
+    dataset = binned(Table((NumericColumn(block), NumericColumn(within)), n_rows))
+    offsets = np.random.default_rng(seed).permutation(16) * 50
+    quantised = whole_numbers(offsets[block] + np.where(within < 8, -1, 1), None)
     monkeypatch.setattr("gbdt.grower._CELLS_WORTH_ROUNDS", 0)
-    for num_leaves in (9, 11, 15):
+    for num_leaves in (18, 22, 27, 31):
         parameters = TrainParameters(num_leaves=num_leaves, min_child_samples=1)
-        at_once, in_rounds = (
-            grown(dataset, quantised, replace(parameters, n_threads=n_threads)) for n_threads in (1, 2)
+        at_once, *in_rounds = (
+            described(grown(dataset, quantised, replace(parameters, n_threads=n_threads))) for n_threads in (1, 2, 3)
         )
-        assert described(at_once) == described(in_rounds)
-        assert len(set(at_once.nodes["gain"][at_once.splits[7:]].tolist())) == 1
+        assert [at_once, at_once] == in_rounds
+        gains = grown(dataset, quantised, parameters)
+        assert len(set(gains.nodes["gain"][gains.splits[15:]].tolist())) == 1
 
 
 def test_one_grower_grows_one_tree_after_the_other() -> None:

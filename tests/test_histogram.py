@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from gbdt.dataset import Dataset, bin_table
 from gbdt.kernels.histogram import add_planes, build_histogram, subtract_child
-from gbdt.kernels.split_search import load_bins
 from gbdt.parameters import BinningParameters
 from gbdt.quantisation import Quantised, quantise
 from gbdt.table import CategoricalColumn, NumericColumn, Table
@@ -84,18 +83,18 @@ def check_every_bin(
     dataset: Dataset, quantised: Quantised, planes: IntArray, packed: bool, rows: IntArray, sums: list[IntArray]
 ) -> None:
     """Compare all bins of all features, those that are not stored included, with sums over rows."""
-    totals = tuple(np.int64(values[rows].sum()) for values in sums)
-    for place, feature in enumerate(binned_features(TABLE, dataset)):
-        loaded = np.empty((4, feature.n_bins), np.int64)
-        load_bins(
-            dataset.plan.layout, quantised.packing, planes, packed, totals, np.int64(place), np.bool_(False), loaded
-        )
-        if packed:
-            loaded[1:] = unpacked(quantised, loaded[0])
+    layout = dataset.plan.layout
+    by_position = unpacked(quantised, planes[0]) if packed else planes
+    for record, feature in zip(layout, binned_features(TABLE, dataset), strict=True):
+        implicit = int(record["implicit_bin"])
+        n_stored = feature.n_bins - (implicit >= 0)
         for plane, values in enumerate(sums):
+            loaded = by_position[plane, record["position"] : record["position"] + n_stored]
+            if implicit >= 0:
+                loaded = np.insert(loaded, implicit, values[rows].sum() - loaded.sum())
             expected = np.zeros(feature.n_bins, np.int64)
             np.add.at(expected, feature.bins[rows], values[rows])
-            np.testing.assert_array_equal(loaded[plane + 1], expected)
+            np.testing.assert_array_equal(loaded, expected)
 
 
 def unpacked(quantised: Quantised, words: IntArray) -> IntArray:

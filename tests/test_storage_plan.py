@@ -8,9 +8,11 @@ import pytest
 import scipy.sparse
 
 from gbdt.dataset import Dataset, bin_table
+from gbdt.kernels.binning import chosen_rows
 from gbdt.kernels.layout import NARROW, SPARSE, WIDE
 from gbdt.objectives import ObjectiveSettings
 from gbdt.parameters import BinningParameters, TrainParameters
+from gbdt.random_keys import Purpose, random_key
 from gbdt.storage_plan import StoragePlan
 from gbdt.table import CategoricalColumn, NumericColumn, Table
 from gbdt.threads import Workers
@@ -175,22 +177,28 @@ def test_features_that_clash_only_outside_the_sample_are_taken_apart(
 ) -> None:
     random = np.random.default_rng(6)
     n_rows, binning = 4000, BinningParameters(sample_rows=300, seed=11)
+    monkeypatch.setattr("gbdt.dataset._ROWS_FOR_PLAN", 300)
+    monkeypatch.setattr("gbdt.dataset._BLOCK_ROWS", 256)
     values = one_hot(random, n_rows, (6,))
-    plan = binned(table_from(values), sample_rows=300, seed=11).plan
-    assert sorted(map(len, plan.narrow_columns)) == [6]
-    # Few enough second ones that the sample sees none of them, in blocks that different threads bin.
-    for feature, row in ((1, 5), (3, 700), (5, 3999)):
+    assert one_column_for_all(binned(table_from(values), sample_rows=300, seed=11).plan)
+    seen = chosen_rows(0, n_rows, random_key(11, Purpose.BIN_SAMPLE), 300 / n_rows)
+    unseen = np.setdiff1d(np.arange(n_rows), seen)
+    # In blocks that different threads bin.
+    for feature, row in ((1, unseen[5]), (3, unseen[700]), (5, unseen[-1])):
         values[row] = 0.0
         values[row, [0, feature]] = 1.0
-    monkeypatch.setattr("gbdt.dataset._BLOCK_ROWS", 256)
     table, target = table_from(values), random.normal(size=n_rows)
     dataset = binned(table, n_threads, sample_rows=300, seed=11)
-    assert max(map(len, dataset.plan.narrow_columns)) < 6
+    assert not one_column_for_all(dataset.plan)
     for place in range(6):
         np.testing.assert_array_equal(unstored(dataset, place), values[:, place])
     clashing = model_bytes(table, target, binning, n_threads=n_threads)
     store_as(monkeypatch, "alone")
     assert clashing == model_bytes(table, target, binning)
+
+
+def one_column_for_all(plan: StoragePlan) -> bool:
+    return [len(members) for members in plan.narrow_columns] == [6]
 
 
 @pytest.mark.parametrize("form", FORMS, indirect=True)

@@ -248,6 +248,22 @@ def test_first_scores_of_evaluation_sets_count() -> None:
     assert losses[-1] == pytest.approx(expected, rel=1e-12)
 
 
+def test_continuing_with_first_scores_goes_on_from_the_same_bits() -> None:
+    """Adding up in another order would change last digits, and with them, now and then, a model."""
+    random = np.random.default_rng(21)
+    table, signal = mixed_table(random)
+    first = random.normal(size=(1, N_ROWS))
+    objective, seen = recording(lambda target, score: score - target)
+    settings = ObjectiveSettings(objective)
+    start = fit(table, settings, signal, init_score=first, n_estimators=6).booster
+    fit(table, settings, signal, init_score=first, n_estimators=6, initial_model=start)
+    in_two_runs = seen.copy()
+    seen.clear()
+    fit(table, settings, signal, init_score=first)
+    for other, own in zip(in_two_runs, seen, strict=True):
+        assert other.tobytes() == own.tobytes()
+
+
 def test_training_leaves_its_inputs_alone() -> None:
     random = np.random.default_rng(12)
     table, signal = mixed_table(random)
