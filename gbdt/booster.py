@@ -18,7 +18,7 @@ from gbdt.model_file import ModelFileError, model_bytes, parse_model_bytes
 from gbdt.table import CategoricalColumn, Category, Column, Table
 from gbdt.threads import Workers
 from gbdt.tree import TREE_ARRAYS, Tree
-from gbdt.tree_checks import check_trees
+from gbdt.tree_checks import check_arrays, check_header, check_trees
 
 _NODE_ARRAYS = ("feature", "threshold", "missing_left", "categorical", "left", "right", "gain", "count")
 _LEAF_ARRAYS = ("leaf_value", "leaf_count", "leaf_weight")
@@ -127,6 +127,8 @@ class Booster:
 
     @classmethod
     def _from_parts(cls, header: dict[str, Any], arrays: dict[str, npt.NDArray[Any]]) -> Booster:
+        check_header(header)
+        check_arrays(arrays)
         names = header["feature_names"]
         categories = tuple(None if known is None else tuple(known) for known in header["categories"])
         trees = _split_trees(arrays)
@@ -177,8 +179,8 @@ def _joined(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
 def _split_trees(arrays: dict[str, npt.NDArray[Any]]) -> tuple[Tree, ...]:
     """Cut the joined arrays of a file into trees; sizes that do not add up raise."""
     tree_nodes = arrays["tree_nodes"].astype(np.int64)
-    if np.any(tree_nodes < 0):
-        raise ModelFileError("the model file has a tree of negative size")
+    if np.any(tree_nodes < 0) or np.any(tree_nodes > len(arrays["feature"])):
+        raise ModelFileError("the model file has a tree of impossible size")
     node_ends, leaf_ends = np.cumsum(tree_nodes), np.cumsum(tree_nodes + 1)
     n_nodes, n_leaves = int(tree_nodes.sum()), int((tree_nodes + 1).sum())
     wrong = [name for name in (*_NODE_ARRAYS, "category_start") if len(arrays[name]) != n_nodes]

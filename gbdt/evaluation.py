@@ -28,6 +28,18 @@ class EvaluationSet:
     group_starts: npt.NDArray[np.int64] | None = None
 
 
+def start_scores(
+    start: Booster, table: Table, init_score: npt.NDArray[np.float64] | None, workers: Workers
+) -> npt.NDArray[np.float64]:
+    """Scores before the next iteration, added up in the order of training: first scores, then tree by tree."""
+    if init_score is None:
+        return start.forest.raw_scores(table, start.base_scores, workers=workers)
+    scores = init_score + start.base_scores[:, None]
+    for iteration in range(start.n_iterations):
+        scores = start.add_iteration(scores, table, iteration, workers)
+    return scores
+
+
 class Evaluator:
     """Keeps the scores of one evaluation set up to date."""
 
@@ -37,9 +49,7 @@ class Evaluator:
         self._set = evaluation_set
         self._metrics = metrics
         self._workers = workers
-        self._scores = start.forest.raw_scores(evaluation_set.table, start.base_scores, workers=workers)
-        if evaluation_set.init_score is not None:
-            self._scores = self._scores + evaluation_set.init_score
+        self._scores = start_scores(start, evaluation_set.table, evaluation_set.init_score, workers)
 
     def evaluate(self, new_trees: Booster) -> list[Evaluation]:
         """Add the trees of the last iteration and measure."""

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gbdt.feature_bins import MAX_CATEGORIES
 from gbdt.kernels.predict import (
     COMPARISON,
     LANES,
@@ -154,7 +155,10 @@ def _empty_tiles(n_tiles: int, n_slots: int) -> Tiles:
 def _slot_values(column: Column, n_categories: int, start: int, stop: int) -> npt.NDArray[np.generic]:
     """A range of a column as the kernels expect it, in any type that converts to float64."""
     if isinstance(column, CategoricalColumn):
-        return np.clip(column.codes[start:stop].astype(np.float64), -1.0, n_categories) + 1.0
+        codes = column.codes[start:stop].astype(np.float64)
+        if n_categories > MAX_CATEGORIES:
+            codes[codes >= MAX_CATEGORIES] = -1.0
+        return np.clip(codes, -1.0, n_categories) + 1.0
     if isinstance(column, SparseColumn):
         values = np.zeros(stop - start)
         # Bounds of another integer type would make searchsorted copy all row numbers.

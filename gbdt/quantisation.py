@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.kernels.layout import PACKING, RecordArray
-from gbdt.kernels.quantise import largest_magnitude, pack_words, sum_magnitudes
+from gbdt.kernels.quantise import count_at_least, largest_magnitude, pack_words, sum_magnitudes
 from gbdt.random_keys import Purpose, random_key
 from gbdt.threads import Workers
 
@@ -43,6 +43,8 @@ _CONSTANT_EXACT = _Level(39, 0, 12)
 # The least number of steps that the mean magnitude must have.
 _FEWEST_GRADIENT_STEPS = 8.0
 _FEWEST_HESSIAN_STEPS = 4.0
+# The least share of rows that must reach one step at all.
+_FEWEST_ROWS_OF_A_STEP = 0.1
 # Rounding moves a sum of n gradients by about sqrt(n) / 2 units: a gain of n / 4 over the hessian on each side,
 # and the largest of some thousands of such chances is about sixteen times that.
 _ROUNDING_GAIN = 8.0
@@ -75,9 +77,13 @@ def quantise(
     n_rows = len(gradients)
     largest_gradient = _largest(gradients, workers)
     largest_hessian = _largest(hessians, workers) if len(hessians) else 1.0
-    typical_gradient = _typical_share(gradients, largest_gradient, workers)
-    typical_hessian = _typical_share(hessians, largest_hessian, workers) if len(hessians) else 1.0
-    level = _level(precision, len(hessians) == 0, typical_gradient, typical_hessian)
+    level = _CONSTANT_EXACT if precision == "exact" else _CONSTANT
+    if len(hessians):
+        level = _level(
+            precision,
+            _Range(gradients, largest_gradient, workers),
+            _Range(hessians, largest_hessian, workers),
+        )
     row_bits = max(n_rows, 1).bit_length()
     gradient_scale = _power_of_two(min(level.gradient_bits, 62 - row_bits), largest_gradient)
     hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if len(hessians) else 1.0
@@ -106,22 +112,33 @@ def _largest(values: npt.NDArray[np.float32], workers: Workers) -> float:
     return max(workers.run_ranges(lambda start, stop: largest_magnitude(values, start, stop), len(values)))
 
 
-def _typical_share(values: npt.NDArray[np.float32], largest: float, workers: Workers) -> float:
-    """The mean magnitude over the largest one."""
-    scale = _power_of_two(_TYPICAL_SCALE_BITS, largest)
-    total = sum(workers.run_ranges(lambda start, stop: sum_magnitudes(values, start, stop, scale), len(values)))
-    return total / (max(len(values), 1) * (1 << _TYPICAL_SCALE_BITS))
+class _Range:
+    """How the magnitudes of all rows compare with the largest one; integers, so in no particular order."""
+
+    def __init__(self, values: npt.NDArray[np.float32], largest: float, workers: Workers) -> None:
+        self._values = values
+        self._largest = largest
+        self._workers = workers
+        scale = _power_of_two(_TYPICAL_SCALE_BITS, largest)
+        total = sum(workers.run_ranges(lambda start, stop: sum_magnitudes(values, start, stop, scale), len(values)))
+        self.mean_share = total / (max(len(values), 1) * (1 << _TYPICAL_SCALE_BITS))
+
+    def fits(self, bits: int, fewest_steps: float) -> bool:
+        """Whether the mean has enough of the steps that `bits` make, and not thanks to a few rows alone."""
+        if self.mean_share * (1 << bits) < fewest_steps:
+            return False
+        values, one_step = self._values, math.ldexp(self._largest, -bits)
+        counts = self._workers.run_ranges(lambda a, b: count_at_least(values, a, b, one_step), len(values))
+        return sum(counts) >= _FEWEST_ROWS_OF_A_STEP * len(values)
 
 
-def _level(precision: str, constant_hessian: bool, typical_gradient: float, typical_hessian: float) -> _Level:
-    if constant_hessian:
-        return _CONSTANT_EXACT if precision == "exact" else _CONSTANT
+def _level(precision: str, gradients: _Range, hessians: _Range) -> _Level:
     if precision == "exact":
         return _EXACT
     for level in (_COARSE, _FINE):
-        gradient_steps = typical_gradient * (1 << level.gradient_bits)
-        hessian_steps = typical_hessian * (1 << level.hessian_bits)
-        if gradient_steps >= _FEWEST_GRADIENT_STEPS and hessian_steps >= _FEWEST_HESSIAN_STEPS:
+        if gradients.fits(level.gradient_bits, _FEWEST_GRADIENT_STEPS) and hessians.fits(
+            level.hessian_bits, _FEWEST_HESSIAN_STEPS
+        ):
             return level
     return _FINE if precision == "fast" else _EXACT
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback, Evaluation, TrainingState
 from gbdt.dataset import Dataset, bin_table
-from gbdt.evaluation import EarlyStopping, EvaluationSet, Evaluator
+from gbdt.evaluation import EarlyStopping, EvaluationSet, Evaluator, start_scores
 from gbdt.grower import TreeGrower
 from gbdt.leaf_fitting import add_to_scores, newton_values, percentile_values
 from gbdt.metrics import Metric
@@ -78,8 +78,10 @@ def train(
             truncation_level=objective.truncation_level,
         )
         start = initial_model or _empty_model(table, loss, rows)
+        if start.n_outputs != loss.n_outputs:
+            raise ValueError(f"the initial model has {start.n_outputs} outputs, but {loss.name} has {loss.n_outputs}.")
         run = _Run(parameters, dataset, loss, rows, start, workers)
-        run.scores += start.forest.raw_scores(table, start.base_scores, workers=workers)
+        run.scores = start_scores(start, table, init_score, workers)
         evaluators = [Evaluator(one, start, metrics, workers) for one in evaluation_sets]
         return _boost(run, evaluators, callbacks)
 
@@ -155,7 +157,7 @@ class _Run:
         self._rows = rows
         self._workers = workers
         shape = (loss.n_outputs, dataset.n_rows)
-        self.scores = np.zeros(shape) if rows.init_score is None else rows.init_score.copy()
+        self.scores = np.zeros(shape)
         self._gradients = np.empty(shape, np.float32)
         self._hessians = np.empty((shape[0], 0 if loss.constant_hessian else shape[1]), np.float32)
         # Several outputs: one thread a tree, nothing to wait for. One output: all threads in the tree.

@@ -36,6 +36,16 @@ def sum_magnitudes(values: npt.NDArray[np.float32], start: int, stop: int, scale
 
 
 @kernel
+def count_at_least(values: npt.NDArray[np.float32], start: int, stop: int, least: float) -> int:
+    """The number of rows whose absolute value is at least `least`."""
+    own = values[start:stop]
+    total = np.int64(0)
+    for i in range(own.size):
+        total += 1 if abs(float(own[i])) >= least else 0
+    return total
+
+
+@kernel
 def pack_words(
     gradients: npt.NDArray[np.float32],
     hessians: npt.NDArray[np.float32],
