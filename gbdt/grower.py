@@ -17,7 +17,7 @@ from gbdt.dataset import Dataset
 from gbdt.kernels.histogram import add_planes, build_histogram
 from gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
 from gbdt.kernels.split_search import search_node
-from gbdt.kernels.tree_growth import expand_leaves, grow_tree, replay_in_order
+from gbdt.kernels.tree_growth import expand_leaves, grow_tree, plan_round, replay_in_order
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
 from gbdt.random_keys import Purpose, random_key
@@ -26,7 +26,7 @@ from gbdt.threads import Workers
 
 # Bins visited at the root below which one kernel call beats handing leaves to threads.
 _CELLS_WORTH_ROUNDS = 1_500_000
-_LEAVES_A_THREAD = 2
+_LEAVES_A_THREAD = 3
 
 
 @dataclass(frozen=True)
@@ -176,29 +176,25 @@ class TreeGrower:
         )  # fmt: skip
 
     def _grow_in_rounds(self, growth: _Growth) -> None:
-        free_slots = list(range(len(self._pool) - 1, 0, -1))
-        n_nodes = 1
+        parameters, n_threads = self._parameters, len(self._buffers)
+        most = _LEAVES_A_THREAD * n_threads
+        free_slots = np.arange(len(self._pool) - 1, -1, -1)
+        shares = np.empty((n_threads, most, 4), np.int64)
+        share_sizes = np.zeros(n_threads, np.int64)
+        level_wise = parameters.grow_policy == "depthwise"
+        n_nodes, n_free = 1, len(free_slots) - 1
         while True:
+            # Once as many splits were made in vain as the tree may have, only leaves that are due are expanded.
             room = (len(self._nodes) - n_nodes) // 2
-            n_threads = len(self._buffers)
-            limit = min(_LEAVES_A_THREAD * n_threads, room - self._parameters.num_leaves)
-            leaves = self._due_leaves(max(1, limit))
-            if len(leaves) == 0:
+            wanted = np.empty(most if room >= parameters.num_leaves + most else 1, np.int64)
+            n_leaves, n_free = plan_round(
+                self._nodes, n_nodes, parameters.num_leaves, level_wise, wanted, free_slots, n_free, shares, share_sizes
+            )
+            if n_leaves == 0:
                 return
-            expansions = [(leaf, n_nodes + 2 * k, free_slots.pop()) for k, leaf in enumerate(leaves)]
-            parent_slots = self._nodes["slot"][leaves]
-            shares = self._shares(expansions)
-            self._workers.run([partial(self._expand, growth, share, thread) for thread, share in enumerate(shares)])
-            for (_, left, free_slot), parent_slot in zip(expansions, parent_slots, strict=True):
-                children = self._nodes[left : left + 2]
-                kept = children["slot"][children["gain"] > 0.0]
-                free_slots.extend(slot for slot in (int(parent_slot), free_slot) if slot not in kept)
-            n_nodes += 2 * len(leaves)
-
-    def _due_leaves(self, most: int) -> npt.NDArray[np.int64]:
-        wanted = np.empty(most, np.int64)
-        _, n_wanted = self._replay(wanted)
-        return wanted[:n_wanted]
+            busy = [thread for thread in range(n_threads) if share_sizes[thread]]
+            self._workers.run([partial(self._expand, growth, shares[t, : share_sizes[t]], t) for t in busy])
+            n_nodes += 2 * n_leaves
 
     def _replay(self, wanted: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
         parameters = self._parameters
@@ -207,24 +203,13 @@ class TreeGrower:
         n_chosen, n_wanted = replay_in_order(self._nodes, parameters.num_leaves, level_wise, chosen, wanted)
         return chosen[:n_chosen], n_wanted
 
-    def _shares(self, expansions: list[tuple[int, int, int]]) -> list[list[tuple[int, int, int]]]:
-        """Leaves for each thread: the largest first, each to the thread with the fewest rows so far."""
-        shares: list[list[tuple[int, int, int]]] = [[] for _ in self._buffers]
-        load = [0] * len(shares)
-        counts = self._nodes["count"]
-        for expansion in sorted(expansions, key=lambda expansion: -counts[expansion[0]]):
-            thread = load.index(min(load))
-            shares[thread].append(expansion)
-            load[thread] += int(counts[expansion[0]])
-        return [share for share in shares if share]
-
-    def _expand(self, growth: _Growth, share: list[tuple[int, int, int]], thread: int) -> None:
+    def _expand(self, growth: _Growth, expansions: npt.NDArray[np.int64], thread: int) -> None:
         dataset = self._dataset
-        every_row = growth.every_row and share[0][0] == 0
+        every_row = growth.every_row and expansions[0, 0] == 0
         expand_leaves(
             dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
-            self._rows, self._scratch, every_row, growth.quantised.words, self._pool, self._buffers[thread],
-            self._nodes, self._categories, np.array(share, np.int64),
+            self._rows, self._scratch, bool(every_row), growth.quantised.words, self._pool, self._buffers[thread],
+            self._nodes, self._categories, expansions,
         )  # fmt: skip
 
     def _finished(self, n_rows: int, every_row: bool) -> GrownTree:

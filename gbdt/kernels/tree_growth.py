@@ -163,7 +163,7 @@ def expand_leaves(
     categories: npt.NDArray[np.int32],
     expansions: npt.NDArray[np.int64],
 ) -> None:
-    """One thread's share of a round: expansions[k] = (leaf, left child, free slot)."""
+    """One thread's share of a round: expansions[k] = (leaf, left child, free slot, slot of the leaf)."""
     for k in range(expansions.shape[0]):
         expand_leaf(
             storage, layout, packing, rules, features, rows, scratch, every_row, words,
@@ -230,3 +230,56 @@ def replay_in_order(
             frontier[n_frontier + 1] = nodes[node].left + 1
             n_frontier += 2
     return n_chosen, n_wanted
+
+
+@kernel
+def plan_round(
+    nodes: RecordArray,
+    n_nodes: int,
+    max_leaves: int,
+    level_wise: bool,
+    wanted: npt.NDArray[np.int64],
+    free_slots: npt.NDArray[np.int64],
+    n_free: int,
+    shares: npt.NDArray[np.int64],
+    share_sizes: npt.NDArray[np.int64],
+) -> tuple[int, int]:
+    """Take back the slots of the last round and deal out the leaves of the next one; return (leaves, free slots).
+
+    shares[thread, k] = (leaf, left child, free slot, slot of the leaf). The largest leaf goes first, each to the
+    thread with the fewest rows so far.
+    """
+    n_threads = shares.shape[0]
+    for thread in range(n_threads):
+        for k in range(share_sizes[thread]):
+            left = shares[thread, k, 1]
+            for slot in (shares[thread, k, 2], shares[thread, k, 3]):
+                kept = False
+                for child in range(left, left + 2):
+                    kept = kept or (nodes[child].slot == slot and nodes[child].gain > 0.0)
+                if not kept:
+                    free_slots[n_free] = slot
+                    n_free += 1
+        share_sizes[thread] = 0
+    chosen = np.empty(max_leaves, np.int64)
+    _, n_wanted = replay_in_order(nodes, max_leaves, level_wise, chosen, wanted)
+    load = np.zeros(n_threads, np.int64)
+    for dealt in range(n_wanted):
+        largest, idlest = dealt, 0
+        for k in range(dealt + 1, n_wanted):
+            if nodes[wanted[k]].count > nodes[wanted[largest]].count:
+                largest = k
+        for thread in range(1, n_threads):
+            if load[thread] < load[idlest]:
+                idlest = thread
+        leaf = wanted[largest]
+        wanted[largest] = wanted[dealt]
+        n_free -= 1
+        place = share_sizes[idlest]
+        shares[idlest, place, 0] = leaf
+        shares[idlest, place, 1] = n_nodes + 2 * dealt
+        shares[idlest, place, 2] = free_slots[n_free]
+        shares[idlest, place, 3] = nodes[leaf].slot
+        share_sizes[idlest] += 1
+        load[idlest] += nodes[leaf].count
+    return n_wanted, n_free
