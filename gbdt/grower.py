@@ -61,6 +61,7 @@ class TreeGrower:
         # Untouched slots cost no memory: the operating system hands out pages on first use.
         n_slots = self._max_splits + 2 + workers.n_threads
         self._pool = np.empty((n_slots, 3, dataset.plan.n_positions), np.int64)
+        self.words = np.empty((2, dataset.n_rows), np.int64)
         self._rows = np.empty(dataset.n_rows, np.uint32)
         self._scratch = np.empty(dataset.n_rows, np.uint32)
         self._buffers = [self._new_buffers() for _ in range(workers.n_threads if self._in_rounds else 1)]

@@ -72,8 +72,12 @@ def quantise(
     seed: int,
     tree: int,
     workers: Workers,
+    buffer: npt.NDArray[np.int64] | None = None,
 ) -> Quantised:
-    """Pack the gradients of all rows; an empty `hessians` says that every hessian is 1."""
+    """Pack the gradients of all rows; an empty `hessians` says that every hessian is 1.
+
+    The words are written to `buffer` [2, row] if there is one: new memory for every tree would cost page faults.
+    """
     n_rows = len(gradients)
     largest_gradient = _largest(gradients, workers)
     largest_hessian = _largest(hessians, workers) if len(hessians) else 1.0
@@ -88,7 +92,8 @@ def quantise(
     gradient_scale = _power_of_two(min(level.gradient_bits, 62 - row_bits), largest_gradient)
     hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if len(hessians) else 1.0
     packing = _packing(level)
-    words = np.empty((2 if level.two_words else 1, n_rows), np.int64)
+    n_words = 2 if level.two_words else 1
+    words = np.empty((n_words, n_rows), np.int64) if buffer is None else buffer[:n_words]
     key = random_key(seed, Purpose.ROUNDING, tree)
     workers.run_ranges(
         lambda start, stop: pack_words(

@@ -178,17 +178,18 @@ class _Run:
     def _grow(self, output: int, number: int, bag: npt.NDArray[np.uint32] | None) -> Tree:
         parameters, workers = self.parameters, self._tree_workers
         gradients, hessians = self._gradients[output], self._hessians[output]
-        quantised = quantise(
-            gradients,
-            hessians,
-            precision=parameters.precision,
-            first_row_number=self._dataset.first_row_number,
-            seed=parameters.seed,
-            tree=number,
-            workers=workers,
-        )
         grower = self._growers.get()
         try:
+            quantised = quantise(
+                gradients,
+                hessians,
+                precision=parameters.precision,
+                first_row_number=self._dataset.first_row_number,
+                seed=parameters.seed,
+                tree=number,
+                workers=workers,
+                buffer=grower.words,
+            )
             grown = grower.grow(quantised, bag, number)
             values, weights = newton_values(grown, gradients, hessians, quantised, parameters, workers)
             if self._loss.leaf_percentile is not None:
