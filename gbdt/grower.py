@@ -99,7 +99,8 @@ class TreeGrower:
         gain_scale = gradient_scale * gradient_scale / hessian_scale
         rules = np.zeros(1, SPLIT_RULES)
         rules["min_rows"] = max(1, parameters.min_child_samples)
-        rules["min_hessian"] = max(1, int(np.ceil(min(parameters.min_child_weight * hessian_scale, 2.0**62))))
+        least_hessian = int(np.ceil(min(parameters.min_child_weight * hessian_scale, 2.0**62)))
+        rules["min_hessian"] = max(1, least_hessian) + quantised.hessian_margin
         rules["l1"] = parameters.reg_alpha * gradient_scale
         rules["l2"] = parameters.reg_lambda * hessian_scale
         rules["min_gain"] = parameters.min_split_gain * gain_scale

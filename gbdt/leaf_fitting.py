@@ -33,7 +33,8 @@ def newton_values(
     )
     gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
-    divisor = hessian + parameters.reg_lambda
+    # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.
+    divisor = np.maximum(hessian, parameters.min_child_weight) + parameters.reg_lambda
     value = np.divide(-shrunk, divisor, out=np.zeros_like(shrunk), where=divisor > 0.0)
     return parameters.learning_rate * value, hessian
 

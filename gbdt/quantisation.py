@@ -48,6 +48,9 @@ _FEWEST_ROWS_OF_A_STEP = 0.1
 # Rounding moves a sum of n gradients by about sqrt(n) / 2 units: a gain of n / 4 over the hessian on each side,
 # and the largest of some thousands of such chances is about sixteen times that.
 _ROUNDING_GAIN = 8.0
+# A hessian sum of few units is mostly rounding noise, and dividing by it makes enormous gains and steps. (Measured
+# on a seven-class table: log loss 0.372 with 8 units, 0.352 with 32, 0.346 with 128; largest leaf 2621, 419, 48.)
+_HESSIAN_MARGIN = 128
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,7 @@ class Quantised:
     fine_gradient_scale: float  # of the fixed-point sums that leaf values are made of
     fine_hessian_scale: float
     rounding_gain: float = 0.0  # see SPLIT_RULES
+    hessian_margin: int = 0  # units that a leaf's hessian must have beyond min_child_weight
 
 
 def quantise(
@@ -110,6 +114,7 @@ def quantise(
         _power_of_two(fine_bits, largest_gradient),
         _power_of_two(fine_bits, largest_hessian) if len(hessians) else 1.0,
         _ROUNDING_GAIN,
+        _HESSIAN_MARGIN if len(hessians) else 0,
     )
 
 

@@ -115,7 +115,7 @@ def whole_numbers(gradients: IntArray, hessians: IntArray | None, precision: str
     words[-1] += 1
     if hessians is not None:
         words[-1] += hessians * int(packing["hessian_factor"])
-    return replace(like, words=words, gradient_scale=1.0, hessian_scale=1.0, rounding_gain=0.0)
+    return replace(like, words=words, gradient_scale=1.0, hessian_scale=1.0, rounding_gain=0.0, hessian_margin=0)
 
 
 def score(gradient: int, hessian: int, l1: Fraction, l2: Fraction) -> Fraction:
