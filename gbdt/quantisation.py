@@ -43,8 +43,8 @@ _CONSTANT_EXACT = _Level(39, 0, 12)
 # The least number of steps that the mean magnitude must have.
 _FEWEST_GRADIENT_STEPS = 8.0
 _FEWEST_HESSIAN_STEPS = 4.0
-# The least share of rows that must reach one step at all.
-_FEWEST_ROWS_OF_A_STEP = 0.1
+# The least share of rows that must reach as many.
+_FEWEST_ROWS = 0.1
 # Rounding moves a sum of n gradients by about sqrt(n) / 2 units: a gain of n / 4 over the hessian on each side,
 # and the largest of some thousands of such chances is about sixteen times that.
 _ROUNDING_GAIN = 8.0
@@ -86,12 +86,11 @@ def quantise(
     largest_gradient = _largest(gradients, workers)
     largest_hessian = _largest(hessians, workers) if len(hessians) else 1.0
     level = _CONSTANT_EXACT if precision == "exact" else _CONSTANT
+    hessian_margin = 0
     if len(hessians):
-        level = _level(
-            precision,
-            _Range(gradients, largest_gradient, workers),
-            _Range(hessians, largest_hessian, workers),
-        )
+        hessian_range = _Range(hessians, largest_hessian, workers)
+        level = _level(precision, _Range(gradients, largest_gradient, workers), hessian_range)
+        hessian_margin = _HESSIAN_MARGIN
     row_bits = max(n_rows, 1).bit_length()
     gradient_scale = _power_of_two(min(level.gradient_bits, 62 - row_bits), largest_gradient)
     hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if len(hessians) else 1.0
@@ -114,7 +113,7 @@ def quantise(
         _power_of_two(fine_bits, largest_gradient),
         _power_of_two(fine_bits, largest_hessian) if len(hessians) else 1.0,
         _ROUNDING_GAIN,
-        _HESSIAN_MARGIN if len(hessians) else 0,
+        hessian_margin,
     )
 
 
@@ -137,9 +136,9 @@ class _Range:
         """Whether the mean has enough of the steps that `bits` make, and not thanks to a few rows alone."""
         if self.mean_share * (1 << bits) < fewest_steps:
             return False
-        values, one_step = self._values, math.ldexp(self._largest, -bits)
-        counts = self._workers.run_ranges(lambda a, b: count_at_least(values, a, b, one_step), len(values))
-        return sum(counts) >= _FEWEST_ROWS_OF_A_STEP * len(values)
+        values, least = self._values, fewest_steps * math.ldexp(self._largest, -bits)
+        counts = self._workers.run_ranges(lambda a, b: count_at_least(values, a, b, least), len(values))
+        return sum(counts) >= _FEWEST_ROWS * len(values)
 
 
 def _level(precision: str, gradients: _Range, hessians: _Range) -> _Level:

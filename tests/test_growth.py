@@ -68,7 +68,7 @@ def check_tree(tree: GrownTree, problem: Problem, rows: range | list[int]) -> No
         start, stop = node["start"], node["start"] + node["count"]
         assert sorted(tree.rows[start:stop].tolist()) == sorted(expected.rows)
         assert (node["feature"], node["depth"]) == (expected.split.feature, expected.depth)
-        assert node["gain"] == pytest.approx(float(expected.split.gain), rel=1e-9)
+        assert node["gain"] == pytest.approx(float(expected.split.gain), rel=1e-6)  # a difference of larger numbers
     starts, counts = tree.leaf_ranges()
     leaves = [tuple(tree.rows[a : a + n].tolist()) for a, n in zip(starts.tolist(), counts.tolist(), strict=True)]
     assert leaves == expected_leaves
