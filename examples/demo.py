@@ -47,7 +47,7 @@ def load_flights() -> tuple[pd.DataFrame, npt.NDArray[np.str_]]:
         .merge(weather, how="left", on=["origin", "time_hour"])
         .merge(planes, how="left", on="tailnum")
     )
-    flights["weekday"] = pd.to_datetime(flights[["year", "month", "day"]]).dt.dayofweek
+    flights["weekday"] = pd.to_datetime(flights[["year", "month", "day"]]).dt.day_of_week
     labels = np.where(flights["arr_delay"] > LATE_MINUTES, "late", "on time")
     return flights.drop(columns=NOT_FEATURES), labels
 
