@@ -9,6 +9,7 @@ from gbdt.dataset import Dataset
 from gbdt.grower import GrownTree
 from gbdt.kernels.leaf_values import add_to_rows, sum_leaves
 from gbdt.kernels.partition import route_rows
+from gbdt.objectives.averages import percentile
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
 from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
@@ -50,22 +51,11 @@ def percentile_values(
     values = np.empty(len(grown.leaves))
     for leaf, (start, count) in enumerate(zip(*grown.leaf_ranges(), strict=True)):
         rows = grown.rows[start : start + count]
-        values[leaf] = learning_rate * percentile(residuals[rows], None if weight is None else weight[rows], share)
+        own_weight = None if weight is None else weight[rows]
+        # Rows without weight say nothing about where their leaf should be.
+        weightless = own_weight is not None and not own_weight.any()
+        values[leaf] = 0.0 if weightless else learning_rate * percentile(residuals[rows], own_weight, share)
     return values
-
-
-def percentile(values: npt.NDArray[np.float64], weight: npt.NDArray[np.float64] | None, share: float) -> float:
-    """The smallest value whose weight together with all smaller ones reaches a share of the total.
-
-    Without weights, halfway between two rows is interpolated, as numpy does. Weights are added in fixed point:
-    the answer does not depend on the order of the rows.
-    """
-    if weight is None:
-        return float(np.quantile(values, share))
-    order = np.argsort(values, kind="stable")
-    fixed = np.rint(weight[order] * (2.0**40 / max(float(weight.max()), 1e-300))).astype(np.int64)
-    running = np.cumsum(fixed)
-    return float(values[order[np.searchsorted(running, share * running[-1])]]) if running[-1] > 0 else 0.0
 
 
 def add_to_scores(

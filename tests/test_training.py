@@ -13,6 +13,7 @@ from gbdt.booster import Booster
 from gbdt.evaluation import EvaluationSet
 from gbdt.metrics import default_metric, metrics_for
 from gbdt.objectives import ObjectiveSettings, transform
+from gbdt.objectives.averages import percentile
 from gbdt.parameters import BinningParameters, TrainParameters
 from gbdt.table import CategoricalColumn, NumericColumn, Table
 from gbdt.training import TrainingResult, train
@@ -396,3 +397,20 @@ def test_a_model_with_another_number_of_outputs_cannot_be_continued() -> None:
     start = fit(table, "regression", signal, n_estimators=2).booster
     with pytest.raises(ValueError, match=r"output|score"):
         fit(table, "multiclass", target_for("multiclass", signal, random), initial_model=start)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_leaves_of_absolute_error_are_medians_by_the_rule_of_the_first_score(weighted: bool) -> None:
+    """One rule for percentiles: a leaf moves by the same median as the first score is; no weight, no move."""
+    target = np.array([0.0, 1.0, 1.0, 5.0] * 10 + [10.0, 12.0, 12.0, 13.0] * 10 + [40.0] * 40)
+    group = np.repeat([0.0, 1.0, 2.0], 40)
+    weight = np.where(group == 2.0, 0.0, np.tile([1.0, 3.0], 60)) if weighted else None
+    table = Table((NumericColumn(group),), 120)
+    parameters = TrainParameters(n_estimators=1, learning_rate=1.0, num_leaves=3, min_child_weight=0.0)
+    settings = ObjectiveSettings("regression_l1")
+    booster = train(parameters, BinningParameters(), table, settings, target=target, weight=weight).booster
+    scores = booster.raw_scores(table)[0]
+    for value in (0.0, 1.0):
+        rows = group == value
+        expected = percentile(target[rows], None if weight is None else weight[rows], 0.5)
+        np.testing.assert_allclose(scores[rows], expected)
