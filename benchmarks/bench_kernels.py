@@ -22,7 +22,7 @@ from gbdt.kernels.histogram import build_histogram
 from gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
 from gbdt.kernels.partition import fill_goes_left, partition_rows
 from gbdt.kernels.quantise import pack_words
-from gbdt.kernels.split_search import search_node
+from gbdt.kernels.split_search import search_features
 from gbdt.parameters import BinningParameters
 from gbdt.quantisation import Quantised, quantise
 from gbdt.table import NumericColumn, Table
@@ -84,6 +84,7 @@ def make_rows(n_rows: int, n_features: int) -> Rows:
         sums=np.empty((4, n_bins), np.int64),
         gains=np.empty(n_bins, np.float64),
         order=np.empty(n_bins, np.int64),
+        usable=np.ones((2, n_features), np.uint8),
         goes_left=np.empty(65_536, np.uint8),
         block=np.empty(n_positions, np.int64),
     )
@@ -173,8 +174,16 @@ def _search_seconds(rows: Rows, n_rows: int) -> float:
     categories = np.zeros((1, 1), np.int32)
     rules = np.zeros(1, SPLIT_RULES)
     rules["min_rows"], rules["min_hessian"], rules["features_per_node"] = 20, 1, len(features)
+    buffers, usable = rows.buffers, rows.buffers.usable[0]
+
+    def begin() -> None:
+        nodes["gain"], nodes["feature"] = 0.0, -1
+
     return fastest(
-        lambda: search_node(layout, packing, rules, features, rows.planes, packed, rows.buffers, nodes, categories, 0)
+        lambda: search_features(
+            layout, packing, rules, features, usable, rows.planes, packed, buffers, nodes, categories, 0
+        ),
+        begin,
     )
 
 

@@ -155,7 +155,7 @@ def _bin_rows(
         starts[tile] = tile_starts + before
         before += len(entries)
     entries = np.concatenate([entries for _, entries in tiles]) if tiles else np.zeros(0, np.uint16)
-    return BinStorage(narrow, by_column, wide, starts, entries, plan.positions)
+    return BinStorage(narrow, by_column, wide, starts, entries, plan.positions, plan.tiles, plan.tile_features)
 
 
 def _write_block(

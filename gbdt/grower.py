@@ -16,7 +16,6 @@ import numpy.typing as npt
 from gbdt.dataset import Dataset
 from gbdt.kernels.histogram import add_planes, build_histogram
 from gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
-from gbdt.kernels.split_search import search_node
 from gbdt.kernels.tree_growth import expand_leaves, grow_tree, plan_round, replay_in_order
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
@@ -73,12 +72,11 @@ class TreeGrower:
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
             self._rows[:n_rows] = bag
-        self._start_root(quantised, rules, features, n_rows, bag is None)
-        arguments = _Growth(quantised, rules, features, bag is None)
+        growth = _Growth(quantised, rules, features, n_rows, bag is None)
         if self._in_rounds:
-            self._grow_in_rounds(arguments)
+            self._grow_in_rounds(growth)
         else:
-            self._grow_at_once(arguments)
+            self._grow_at_once(growth)
         return self._finished(n_rows, bag is None)
 
     def _new_buffers(self) -> Buffers:
@@ -88,6 +86,7 @@ class TreeGrower:
             sums=np.empty((4, n_bins), np.int64),
             gains=np.empty(n_bins, np.float64),
             order=np.empty(n_bins, np.int64),
+            usable=np.empty((2, len(layout)), np.uint8),
             goes_left=np.empty(65_536, np.uint8),
             block=np.empty(self._dataset.plan.n_positions, np.int64),
         )
@@ -122,58 +121,26 @@ class TreeGrower:
         n_features = len(self._dataset.plan.features)
         return chosen_features(n_features, parameters.colsample_bytree, parameters.seed, tree)
 
-    def _start_root(
-        self, quantised: Quantised, rules: RecordArray, features: npt.NDArray[np.int64], n_rows: int, every_row: bool
-    ) -> None:
-        packed = n_rows <= int(quantised.packing["packed_rows"][0])
-        self._build_root(quantised, n_rows, every_row, packed)
-        root = self._nodes[0:1]
-        root["start"], root["count"], root["depth"], root["slot"] = 0, n_rows, 0, 0
-        root["left"], root["gain"], root["path"] = -1, -1.0, 0
-        root["gradient"], root["hessian"] = self._root_sums(quantised, n_rows, packed)
-        if n_rows >= 2 * rules["min_rows"][0] and len(features):
-            layout = self._dataset.plan.layout
-            search_node(
-                layout, quantised.packing, rules, features, self._pool[0], packed, self._buffers[0],
-                self._nodes, self._categories, 0,
-            )  # fmt: skip
-
-    def _build_root(self, quantised: Quantised, n_rows: int, every_row: bool, packed: bool) -> None:
-        storage, packing, words = self._dataset.storage, quantised.packing, quantised.words
+    def _build_root(self, growth: _Growth) -> None:
+        storage, packing, words = self._dataset.storage, growth.quantised.packing, growth.quantised.words
+        packed = growth.n_rows <= int(packing["packed_rows"][0])
         n_parts = len(self._buffers) if not packed else 1
-        bounds = [n_rows * k // n_parts for k in range(n_parts + 1)]
+        bounds = [growth.n_rows * k // n_parts for k in range(n_parts + 1)]
 
         def build(part: int) -> None:
             start, stop = bounds[part], bounds[part + 1]
             block, planes = self._buffers[part].block, self._pool[part]
-            build_histogram(storage, packing, self._rows, start, stop, every_row, words, block, packed, planes)
+            build_histogram(storage, packing, self._rows, start, stop, growth.every_row, words, block, packed, planes)
 
         self._workers.run([partial(build, part) for part in range(n_parts)])
         for k in range(1, n_parts):
             add_planes(self._pool[0], self._pool[k])
 
-    def _root_sums(self, quantised: Quantised, n_rows: int, packed: bool) -> tuple[int, int]:
-        """The sums of all rows, read off the first column's bins (or summed up where nothing is stored densely)."""
-        storage, packing = self._dataset.storage, quantised.packing[0]
-        if storage.narrow.shape[1] + storage.wide.shape[1] == 0:
-            words = quantised.words
-            totals = words[:, self._rows[:n_rows]] if n_rows < words.shape[1] else words
-            first, last = totals[0] >> packing["gradient_shift"], totals[-1]
-            packed = True
-        else:
-            stop = storage.positions[1] if len(storage.positions) > 1 else self._dataset.plan.n_positions
-            planes = self._pool[0, :, :stop]
-            first, last = (planes[0] >> packing["gradient_shift"] if packed else planes[0]), planes[0]
-            if not packed:
-                return int(first.sum()), int(planes[1].sum())
-        hessian = (last >> packing["hessian_shift"]) & packing["hessian_mask"]
-        return int(first.sum()), n_rows if packing["hessian_factor"] == 0 else int(hessian.sum())
-
     def _grow_at_once(self, growth: _Growth) -> None:
         dataset, parameters = self._dataset, self._parameters
         grow_tree(
             dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
-            self._rows, self._scratch, growth.every_row, growth.quantised.words, self._pool, self._buffers[0],
+            self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words, self._pool, self._buffers[0],
             self._nodes, self._categories, parameters.num_leaves, parameters.grow_policy == "depthwise",
         )  # fmt: skip
 
@@ -184,6 +151,8 @@ class TreeGrower:
         shares = np.empty((n_threads, most, 4), np.int64)
         share_sizes = np.zeros(n_threads, np.int64)
         level_wise = parameters.grow_policy == "depthwise"
+        self._build_root(growth)
+        self._expand(growth, np.array([[-1, 0, 0, -1]]), 0)
         n_nodes, n_free = 1, len(free_slots) - 1
         while True:
             # Once as many splits were made in vain as the tree may have, only leaves that are due are expanded.
@@ -207,10 +176,9 @@ class TreeGrower:
 
     def _expand(self, growth: _Growth, expansions: npt.NDArray[np.int64], thread: int) -> None:
         dataset = self._dataset
-        every_row = growth.every_row and expansions[0, 0] == 0
         expand_leaves(
             dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
-            self._rows, self._scratch, bool(every_row), growth.quantised.words, self._pool, self._buffers[thread],
+            self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words, self._pool, self._buffers[thread],
             self._nodes, self._categories, expansions,
         )  # fmt: skip
 
@@ -234,4 +202,5 @@ class _Growth:
     quantised: Quantised
     rules: RecordArray
     features: npt.NDArray[np.int64]
+    n_rows: int
     every_row: bool

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.feature_bins import CategoricalBins, FeatureBins
-from gbdt.kernels.layout import FEATURE, NARROW, SPARSE, WIDE, RecordArray
+from gbdt.kernels.layout import FEATURE, NARROW, SPARSE, TILE, WIDE, RecordArray
 
 _NARROW_VALUES = 256
 _TILE_VALUES = 32_768
@@ -22,6 +22,9 @@ _SPARSE_SHARE = 0.3
 _FEWEST_SPARSE_FEATURES = 16
 _SHARED_SHARE = 0.5
 _COLUMNS_TRIED = 64
+# Columns whose packed histogram stays in the first cache levels (measured: 717 columns at once cost 1.4 ns a row
+# and column, 64 at a time 0.75).
+_TILE_COLUMNS = 64
 
 
 @dataclass(frozen=True)
@@ -44,6 +47,8 @@ class StoragePlan:
     sparse_tiles: tuple[tuple[int, ...], ...]
     positions: npt.NDArray[np.uint32]
     n_positions: int
+    tiles: RecordArray
+    tile_features: npt.NDArray[np.int64]
 
 
 def plan_storage(
@@ -138,6 +143,7 @@ def _laid_out(
                 )
                 value += stored
             position += value
+    cut, tile_features = _tiled(layout, positions, position)
     return StoragePlan(
         layout=layout,
         features=np.array(features, np.int64),
@@ -146,4 +152,28 @@ def _laid_out(
         sparse_tiles=tuple(tuple(place[f] for f in tile) for tile in tiles),
         positions=np.array(positions, np.uint32),
         n_positions=position,
+        tiles=cut,
+        tile_features=tile_features,
     )
+
+
+def _tiled(layout: RecordArray, positions: Sequence[int], end: int) -> tuple[RecordArray, npt.NDArray[np.int64]]:
+    """Cut the columns into tiles; the features of one tile after the other, ascending in each."""
+    tiles: list[tuple[int, ...]] = []
+    features: list[int] = []
+    before = 0
+    for storage in (NARROW, WIDE, SPARSE):
+        own = np.flatnonzero(layout["storage"] == storage)
+        columns = layout["column"][own]
+        n_columns = int(columns.max(initial=-1)) + 1
+        starts = [*positions, end][before : before + n_columns + 1]
+        step = 1 if storage == SPARSE else _TILE_COLUMNS
+        for first in range(0, n_columns, step):
+            last = min(first + step, n_columns)
+            members = own[(columns >= first) & (columns < last)]
+            tiles.append(
+                (storage, first, last, starts[first], starts[last], len(features), len(features) + len(members))
+            )
+            features.extend(members.tolist())
+        before += n_columns
+    return np.array(tiles, TILE), np.array(features, np.int64)

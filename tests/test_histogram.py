@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gbdt.dataset import Dataset, bin_table
-from gbdt.kernels.histogram import add_planes, build_histogram, subtract_child
+from gbdt.kernels.histogram import add_planes, build_histogram, subtract_tile
 from gbdt.parameters import BinningParameters
 from gbdt.quantisation import Quantised, quantise
 from gbdt.table import CategoricalColumn, NumericColumn, Table
@@ -191,7 +191,7 @@ def test_the_other_child_is_the_parent_less_the_child(
     in_child = random.random(N_ROWS) < 0.4
     planes = built(dataset, quantised, None, parent_packed)
     child = built(dataset, quantised, np.flatnonzero(in_child), child_packed)
-    subtract_child(quantised.packing, planes, parent_packed, child, child_packed, sibling_packed)
+    subtract_tile(quantised.packing, planes, parent_packed, child, child_packed, sibling_packed, 0, planes.shape[1])
     rest = np.flatnonzero(~in_child)
     sums = [gradients, hessians, np.ones(N_ROWS, np.int64)]
     check_every_bin(dataset, quantised, planes, sibling_packed, rest, sums)

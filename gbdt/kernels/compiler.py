@@ -73,7 +73,7 @@ def kernel(function: Function) -> Function:
 
 def inlined(function: Function) -> Function:
     """Compile a small function that only other kernels call, into each of them."""
-    return numba.jit(forceinline=True, **_SETTINGS)(function)
+    return numba.jit(inline="always", **_SETTINGS)(function)
 
 
 @intrinsic

@@ -10,11 +10,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.kernels.compiler import inlined, kernel, prefetch
-from gbdt.kernels.layout import BinStorage, RecordArray
+from gbdt.kernels.layout import NARROW, WIDE, BinStorage, RecordArray
 
-# A tile of columns whose packed histogram stays in the first cache levels (measured: 717 columns at once
-# cost 1.4 ns a row and column, 64 at a time 0.75).
-_TILE_COLUMNS = 64
 # How many rows ahead to prefetch, and how thinly spread rows must be for that to pay (measured: at one row in
 # 32, 1.28 ns a row and column without, 0.74 with; at every second row 0.59 and 0.63).
 _ROWS_AHEAD = np.uint64(8)
@@ -45,7 +42,7 @@ def add_four_rows(
         histogram[position + np.uint64(narrow[row_3, column])] += word_3
 
 
-@kernel
+@inlined
 def add_narrow_words(
     storage: BinStorage,
     rows: npt.NDArray[np.uint32],
@@ -57,7 +54,7 @@ def add_narrow_words(
     first_column: int,
     last_column: int,
 ) -> None:
-    """The part of `add_words` that reads some of the one-byte columns."""
+    """The part of `add_words` that reads one-byte columns."""
     narrow, positions = storage.narrow, storage.positions
     n_columns = np.uint64(narrow.shape[1])
     first, last = np.uint64(first_column), np.uint64(last_column)
@@ -65,27 +62,22 @@ def add_narrow_words(
     begin, end = np.uint64(start), np.uint64(stop)
     fours_end = begin + (end - begin) // four * four
     near_end = begin
-    if every_row:
-        for row in range(begin, fours_end, four):
-            add_four_rows(narrow, positions, words, histogram, (row, row + one, row + two, row + three), first, last)
-    else:
-        if fours_end > begin + _ROWS_AHEAD:
-            spread = np.int64(rows[stop - 1]) - np.int64(rows[start])
-            if spread > _ROWS_APART * (stop - start):
-                near_end = fours_end - _ROWS_AHEAD
-        for i in range(begin, near_end, four):
+    if not every_row and fours_end > begin + _ROWS_AHEAD:
+        spread = np.int64(rows[stop - 1]) - np.int64(rows[start])
+        if spread > _ROWS_APART * (stop - start):
+            near_end = fours_end - _ROWS_AHEAD
+    for i in range(begin, fours_end, four):
+        if i < near_end:
             for k in range(i + _ROWS_AHEAD, i + _ROWS_AHEAD + four):
                 ahead = np.uint64(rows[k])
                 prefetch(words, ahead)
                 prefetch(narrow, ahead * n_columns + first)
                 prefetch(narrow, ahead * n_columns + last - one)
+        four_rows = (i, i + one, i + two, i + three)
+        if not every_row:
             row_0, row_1, row_2, row_3 = rows[i], rows[i + one], rows[i + two], rows[i + three]
             four_rows = (np.uint64(row_0), np.uint64(row_1), np.uint64(row_2), np.uint64(row_3))
-            add_four_rows(narrow, positions, words, histogram, four_rows, first, last)
-        for i in range(near_end, fours_end, four):
-            row_0, row_1, row_2, row_3 = rows[i], rows[i + one], rows[i + two], rows[i + three]
-            four_rows = (np.uint64(row_0), np.uint64(row_1), np.uint64(row_2), np.uint64(row_3))
-            add_four_rows(narrow, positions, words, histogram, four_rows, first, last)
+        add_four_rows(narrow, positions, words, histogram, four_rows, first, last)
     for i in range(fours_end, end):
         row = i if every_row else np.uint64(rows[i])
         word = words[row]
@@ -93,9 +85,10 @@ def add_narrow_words(
             histogram[np.uint64(positions[column]) + np.uint64(narrow[row, column])] += word
 
 
-@kernel
+@inlined
 def add_words(
     storage: BinStorage,
+    tile: int,
     rows: npt.NDArray[np.uint32],
     start: int,
     stop: int,
@@ -103,23 +96,22 @@ def add_words(
     words: npt.NDArray[np.int64],
     histogram: npt.NDArray[np.int64],
 ) -> None:
-    """Add the words of rows[start:stop] (of rows start..stop themselves with `every_row`) to the histogram."""
-    n_narrow = storage.narrow.shape[1]
-    positions = storage.positions
-    for column in range(0, n_narrow, _TILE_COLUMNS):
-        last = min(column + _TILE_COLUMNS, n_narrow)
-        add_narrow_words(storage, rows, start, stop, every_row, words, histogram, column, last)
-    wide = storage.wide
-    wide_columns = np.uint64(wide.shape[1])
-    if wide_columns > np.uint64(0):
+    """Add the words of rows[start:stop] (of rows start..stop themselves with `every_row`) to a tile's bins."""
+    kind = storage.tiles[tile].storage
+    first, last = storage.tiles[tile].first_column, storage.tiles[tile].last_column
+    positions, n_narrow, n_wide = storage.positions, storage.narrow.shape[1], storage.wide.shape[1]
+    if kind == NARROW:
+        add_narrow_words(storage, rows, start, stop, every_row, words, histogram, first, last)
+    elif kind == WIDE:
+        wide, wide_positions = storage.wide, positions[n_narrow:]
         for i in range(np.uint64(start), np.uint64(stop)):
             row = i if every_row else np.uint64(rows[i])
             word = words[row]
-            for column in range(wide_columns):
-                histogram[np.uint64(positions[np.uint64(n_narrow) + column]) + np.uint64(wide[row, column])] += word
-    for tile in range(storage.sparse_starts.shape[0]):
-        starts = storage.sparse_starts[tile]
-        base = np.uint64(positions[n_narrow + wide.shape[1] + tile])
+            for column in range(np.uint64(first), np.uint64(last)):
+                histogram[np.uint64(wide_positions[column]) + np.uint64(wide[row, column])] += word
+    else:
+        starts = storage.sparse_starts[first]
+        base = np.uint64(positions[n_narrow + n_wide + first])
         for i in range(np.uint64(start), np.uint64(stop)):
             row = i if every_row else np.uint64(rows[i])
             word = words[row]
@@ -127,11 +119,54 @@ def add_words(
                 histogram[base + np.uint64(storage.sparse_entries[entry])] += word
 
 
-@kernel
+@inlined
 def clear(histogram: npt.NDArray[np.int64]) -> None:
-    """Set one plane to zero."""
+    """Set a part of one plane to zero."""
     for i in range(histogram.size):
         histogram[i] = 0
+
+
+@kernel
+def build_tile(
+    storage: BinStorage,
+    packing: RecordArray,
+    tile: int,
+    rows: npt.NDArray[np.uint32],
+    start: int,
+    stop: int,
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    block: npt.NDArray[np.int64],
+    packed: bool,
+    planes: npt.NDArray[np.int64],
+) -> None:
+    """Fill a tile's part of a node's planes: plane 0 with packed words, or all three with wide sums."""
+    first, last = storage.tiles[tile].first_position, storage.tiles[tile].last_position
+    gradients, hessians, counts = planes[0, first:last], planes[1, first:last], planes[2, first:last]
+    sums, own_sums = planes[0], gradients
+    clear(gradients)
+    if not packed:
+        clear(hessians)
+        clear(counts)
+        sums, own_sums = block, block[first:last]
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
+    two_words = packing[0].two_words == 1
+    # A packed node is one block and stays as it is.
+    block_rows = stop - start if packed else packing[0].block_rows
+    for block_start in range(start, stop, max(block_rows, 1)):
+        block_stop = min(block_start + block_rows, stop)
+        for word in range(2 if two_words and not packed else 1):
+            if not packed:
+                clear(own_sums)
+            add_words(storage, tile, rows, block_start, block_stop, every_row, words[word], sums)
+            if not packed and word == 0:
+                for i in range(own_sums.size):
+                    gradients[i] += own_sums[i] >> gradient_shift
+            if not packed and (word == 1 or not two_words):
+                for i in range(own_sums.size):
+                    hessians[i] += (own_sums[i] >> hessian_shift) & hessian_mask
+                    counts[i] += own_sums[i] & count_mask
 
 
 @kernel
@@ -147,30 +182,9 @@ def build_histogram(
     packed: bool,
     planes: npt.NDArray[np.int64],
 ) -> None:
-    """Fill the planes of one node: plane 0 with packed words, or all three with wide sums."""
-    if packed:
-        clear(planes[0])
-        add_words(storage, rows, start, stop, every_row, words[0], planes[0])
-        return
-    gradients, hessians, counts = planes[0], planes[1], planes[2]
-    clear(gradients)
-    clear(hessians)
-    clear(counts)
-    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
-    hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
-    two_words = packing[0].two_words == 1
-    for block_start in range(start, stop, packing[0].block_rows):
-        block_stop = min(block_start + packing[0].block_rows, stop)
-        for word in range(2 if two_words else 1):
-            clear(block)
-            add_words(storage, rows, block_start, block_stop, every_row, words[word], block)
-            if word == 0:
-                for i in range(block.size):
-                    gradients[i] += block[i] >> gradient_shift
-            if word == 1 or not two_words:
-                for i in range(block.size):
-                    hessians[i] += (block[i] >> hessian_shift) & hessian_mask
-                    counts[i] += block[i] & count_mask
+    """Fill all tiles of a node's planes."""
+    for tile in range(storage.tiles.size):
+        build_tile(storage, packing, tile, rows, start, stop, every_row, words, block, packed, planes)
 
 
 @kernel
@@ -182,17 +196,19 @@ def add_planes(total: npt.NDArray[np.int64], part: npt.NDArray[np.int64]) -> Non
 
 
 @kernel
-def subtract_child(
+def subtract_tile(
     packing: RecordArray,
     parent: npt.NDArray[np.int64],
     parent_packed: bool,
     child: npt.NDArray[np.int64],
     child_packed: bool,
     sibling_packed: bool,
+    first: int,
+    last: int,
 ) -> None:
-    """Turn the parent's planes into those of the other child. Packing is linear, so forms may be mixed."""
-    gradients, hessians, counts = parent[0], parent[1], parent[2]
-    child_words = child[0]
+    """Turn a part of the parent's planes into that of the other child. Packing is linear, so forms may be mixed."""
+    gradients, hessians, counts = parent[0, first:last], parent[1, first:last], parent[2, first:last]
+    child_words = child[0, first:last]
     gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
     hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
     hessian_factor = packing[0].hessian_factor
@@ -207,7 +223,7 @@ def subtract_child(
             counts[i] -= child_words[i] & count_mask
     else:
         for plane in range(3):
-            larger, smaller = parent[plane], child[plane]
+            larger, smaller = parent[plane, first:last], child[plane, first:last]
             for i in range(larger.size):
                 larger[i] -= smaller[i]
     if sibling_packed:

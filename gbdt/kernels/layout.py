@@ -20,6 +20,19 @@ NARROW, WIDE, SPARSE = 0, 1, 2
 RecordArray = npt.NDArray[Any]
 """A structured array of one of the dtypes below."""
 
+TILE = np.dtype(
+    [
+        ("storage", np.int64),  # NARROW, WIDE or SPARSE
+        ("first_column", np.int64),  # columns within that storage
+        ("last_column", np.int64),
+        ("first_position", np.int64),  # their part of a histogram
+        ("last_position", np.int64),
+        ("first_feature", np.int64),  # their part of `tile_features`
+        ("last_feature", np.int64),
+    ]
+)
+"""Some neighbouring columns, few enough that their part of a histogram stays in the cache between steps."""
+
 
 class BinStorage(NamedTuple):
     """The binned rows, and where in a histogram each column (or sparse tile) begins."""
@@ -30,6 +43,8 @@ class BinStorage(NamedTuple):
     sparse_starts: npt.NDArray[np.int64]  # [tile, row + 1], into sparse_entries
     sparse_entries: npt.NDArray[np.uint16]  # stored values of a row within a tile, ascending
     positions: npt.NDArray[np.uint32]  # narrow columns first, then wide ones, then sparse tiles
+    tiles: RecordArray
+    tile_features: npt.NDArray[np.int64]  # the features of one tile after the other, ascending in each
 
 
 FEATURE = np.dtype(
@@ -111,5 +126,6 @@ class Buffers(NamedTuple):
     sums: npt.NDArray[np.int64]  # [4, bin]: words, gradients, hessians, counts of the feature being searched
     gains: npt.NDArray[np.float64]  # [bin]
     order: npt.NDArray[np.int64]  # [bin or feature]
+    usable: npt.NDArray[np.uint8]  # [2, feature]: whether the left and the right child may split at it
     goes_left: npt.NDArray[np.uint8]  # [stored value]
     block: npt.NDArray[np.int64]  # packed histogram of one block of rows

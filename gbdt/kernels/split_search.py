@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import float_from_bits, inlined, kernel
+from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.kernels.sorting import order_by_key
@@ -27,38 +27,30 @@ def score(gradient: float, hessian: float, l1: float, l2: float) -> float:
     return shrunk * shrunk / (hessian + l2)
 
 
-@kernel
-def load_plane(
-    layout: RecordArray,
-    feature: int,
-    plane: npt.NDArray[np.int64],
-    rest: int,
-    running: bool,
-    sums: npt.NDArray[np.int64],
-) -> None:
-    """One feature's sums by bin out of a plane; `rest` is the sum of the bin that is not stored, if there is one."""
-    n_bins, implicit, first = layout[feature].bins, layout[feature].implicit_bin, layout[feature].position
-    keep = np.int64(-1) if running else np.int64(0)
-    so_far = np.int64(0)
-    if implicit < 0:
-        stored = plane[first : first + n_bins]
-        for b in range(stored.size):
-            so_far = stored[b] + (so_far & keep)
-            sums[b] = so_far
-        return
-    before, after = plane[first : first + implicit], plane[first + implicit : first + n_bins - 1]
-    for b in range(before.size):
-        so_far = before[b] + (so_far & keep)
+@inlined
+def add_up(parts: npt.NDArray[np.int64], so_far: int, sums: npt.NDArray[np.int64]) -> int:
+    """Running sums of the parts, beginning with `so_far`; returns the last."""
+    for b in range(parts.size):
+        so_far += parts[b]
         sums[b] = so_far
-    so_far = rest + (so_far & keep)
+    return so_far
+
+
+@inlined
+def load_running_sums(
+    layout: RecordArray, feature: int, plane: npt.NDArray[np.int64], rest: int, sums: npt.NDArray[np.int64]
+) -> None:
+    """One feature's sums up to each bin; `rest` is the sum of the bin that is not stored, if there is one."""
+    n_bins, implicit, first = layout[feature].bins, layout[feature].implicit_bin, layout[feature].position
+    if implicit < 0:
+        add_up(plane[first : first + n_bins], np.int64(0), sums)
+        return
+    so_far = rest + add_up(plane[first : first + implicit], np.int64(0), sums)
     sums[implicit] = so_far
-    sums_after = sums[implicit + 1 : n_bins]
-    for b in range(after.size):
-        so_far = after[b] + (so_far & keep)
-        sums_after[b] = so_far
+    add_up(plane[first + implicit : first + n_bins - 1], so_far, sums[implicit + 1 :])
 
 
-@kernel
+@inlined
 def sum_stored(layout: RecordArray, feature: int, plane: npt.NDArray[np.int64]) -> int:
     """The sum of all stored bins of a feature."""
     stored = plane[layout[feature].position : layout[feature].position + layout[feature].bins - 1]
@@ -82,7 +74,7 @@ def packed_word(packing: RecordArray, sums: tuple[int, int, int]) -> int:
     return (sums[0] << packing[0].gradient_shift) + sums[1] * packing[0].hessian_factor + sums[2]
 
 
-@kernel
+@inlined
 def load_bins(
     layout: RecordArray,
     packing: RecordArray,
@@ -91,39 +83,30 @@ def load_bins(
     packed: bool,
     node_sums: tuple[int, int, int],
     feature: int,
-    running: bool,
     sums: npt.NDArray[np.int64],
 ) -> bool:
-    """A feature's sums by bin (or running over bins): words in sums[0], or their three parts in sums[1] to [3].
+    """A feature's running sums over bins: words in sums[0], or their three parts in sums[1] to [3].
 
     False, and nothing loaded, if too few rows are away from the feature's usual bin for any split.
     """
-    implicit = layout[feature].implicit_bin >= 0
-    if packed:
-        rest = packed_word(packing, node_sums)
-        if implicit:
-            away = sum_stored(layout, feature, planes[0])
-            if away & packing[0].count_mask < rules[0].min_rows:
+    for plane in range(1 if packed else 3):
+        rest = packed_word(packing, node_sums) if packed else node_sums[plane]
+        if layout[feature].implicit_bin >= 0:
+            away = sum_stored(layout, feature, planes[plane])
+            if packed and away & packing[0].count_mask < rules[0].min_rows:
                 return False
             rest -= away
-        load_plane(layout, feature, planes[0], rest, running, sums[0])
-        return True
-    for plane in range(3):
-        rest = node_sums[plane]
-        if implicit:
-            rest -= sum_stored(layout, feature, planes[plane])
-        load_plane(layout, feature, planes[plane], rest, running, sums[plane + 1])
+        load_running_sums(layout, feature, planes[plane], rest, sums[plane if packed else plane + 1])
     return True
 
 
 @inlined
 def split_score(left: float, left_hessian: float, right: float, right_hessian: float, l1: float, l2: float) -> float:
-    """The score of both sides together. Without l1 one division serves both: it is the slowest operation here."""
-    if l1 == 0.0:
-        left_hessian += l2
-        right_hessian += l2
-        return (left * left * right_hessian + right * right * left_hessian) / (left_hessian * right_hessian)
-    return score(left, left_hessian, l1, l2) + score(right, right_hessian, l1, l2)
+    """The score of both sides together. One division serves both: it is the slowest operation here."""
+    left, right = max(abs(left) - l1, 0.0), max(abs(right) - l1, 0.0)
+    left_hessian += l2
+    right_hessian += l2
+    return (left * left * right_hessian + right * right * left_hessian) / (left_hessian * right_hessian)
 
 
 @inlined
@@ -145,7 +128,44 @@ def first_above(gains: npt.NDArray[np.float64], least: float) -> int:
     return -1
 
 
-@kernel
+@inlined
+def score_to_beat(nodes: RecordArray, node: int, feature: int) -> float:
+    """The best score so far, or the next lower number if this feature wins a tie against the one that has it."""
+    best = nodes[node].gain
+    return float_from_bits(bits_from_float(best) - 1) if feature < nodes[node].feature else best
+
+
+@inlined
+def any_above(
+    rules: RecordArray,
+    packing: RecordArray,
+    total: int,
+    aside: int,
+    words: npt.NDArray[np.int64],
+    least_gain: float,
+) -> bool:
+    """Whether any threshold may gain more than `least_gain`: no division, and mostly the answer is no.
+
+    Instead of score = a / b with the threshold, compares a with threshold * b, a little lower than it is so
+    that no rounding can hide a split. Sums are below 2**53, so subtracting them as floats is exact.
+    """
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    hessian_mask = packing[0].hessian_mask
+    l2, least = rules[0].l2, least_gain * (1.0 - _LAST_BITS)
+    all_gradient = float(total >> gradient_shift)
+    all_hessian = float((total >> hessian_shift) & hessian_mask)
+    largest = np.int64(-1)
+    for b in range(words.size):
+        word = words[b] + aside
+        left, left_hessian = float(word >> gradient_shift), float((word >> hessian_shift) & hessian_mask)
+        right, right_hessian = all_gradient - left, all_hessian - left_hessian + l2
+        left_hessian += l2
+        excess = left * left * right_hessian + right * right * left_hessian - least * (left_hessian * right_hessian)
+        largest = max(largest, bits_from_float(excess))
+    return largest >= 0
+
+
+@inlined
 def best_packed_threshold(
     rules: RecordArray,
     packing: RecordArray,
@@ -173,6 +193,8 @@ def best_packed_threshold(
         beyond -= 1
     # Views of the range let the compiler see that no index is negative, which it needs to vectorise.
     own_words, own_gains = words[lowest:beyond], gains[lowest:beyond]
+    if l1 == 0.0 and not any_above(rules, packing, total, aside, own_words, least_gain):
+        return -1
     for b in range(own_words.size):
         left = own_words[b] + aside
         right = total - left
@@ -188,7 +210,7 @@ def best_packed_threshold(
     return best + lowest if best >= 0 else best
 
 
-@kernel
+@inlined
 def best_wide_threshold(
     rules: RecordArray,
     node_sums: tuple[int, int, int],
@@ -226,7 +248,7 @@ def best_wide_threshold(
     return best + lowest if best >= 0 else best
 
 
-@kernel
+@inlined
 def search_numeric(
     layout: RecordArray,
     packing: RecordArray,
@@ -256,12 +278,13 @@ def search_numeric(
         # With missing values on the right, "every value left, missing right" is a split of its own.
         n_thresholds = last_value + (1 if some_missing and missing_left == 0 else 0)
         aside = missing if missing_left == 1 else nothing
+        least = score_to_beat(nodes, node, feature)
         if packed:
             best = best_packed_threshold(
-                rules, packing, total, packed_word(packing, aside), sums[0, :n_thresholds], gains, nodes[node].gain
+                rules, packing, total, packed_word(packing, aside), sums[0, :n_thresholds], gains, least
             )
         else:
-            best = best_wide_threshold(rules, node_sums, aside, n_thresholds, sums, gains, nodes[node].gain)
+            best = best_wide_threshold(rules, node_sums, aside, n_thresholds, sums, gains, least)
         if best >= 0:
             left = unpacked(packing, sums[0, best]) if packed else (sums[1, best], sums[2, best], sums[3, best])
             nodes[node].gain = gains[best]
@@ -275,7 +298,19 @@ def search_numeric(
             nodes[node].missing_left = missing_left if some_missing else (1 if more_left else 0)
 
 
-@kernel
+@inlined
+def split_up(packing: RecordArray, packed: bool, n_bins: int, sums: npt.NDArray[np.int64]) -> None:
+    """From running sums in any form to the gradient, hessian and count of each bin in sums[1] to [3]."""
+    for b in range(n_bins - 1, -1, -1):
+        if packed:
+            before = sums[0, b - 1] if b > 0 else np.int64(0)
+            sums[1, b], sums[2, b], sums[3, b] = unpacked(packing, sums[0, b] - before)
+        elif b > 0:
+            for plane in range(1, 4):
+                sums[plane, b] -= sums[plane, b - 1]
+
+
+@inlined
 def search_categories(
     layout: RecordArray,
     packing: RecordArray,
@@ -297,9 +332,7 @@ def search_categories(
     gradients, hessians, counts = buffers.sums[1], buffers.sums[2], buffers.sums[3]
     ratio, order = buffers.gains, buffers.order
     n_bins = layout[feature].bins
-    if packed:
-        for b in range(n_bins):
-            gradients[b], hessians[b], counts[b] = unpacked(packing, buffers.sums[0, b])
+    split_up(packing, packed, n_bins, buffers.sums)
     one_against_rest = n_bins <= rules[0].max_one_against_rest
     least_rows = 1 if one_against_rest else rules[0].category_min_rows
     n_used = np.int64(0)
@@ -332,7 +365,7 @@ def search_categories(
             group = np.int64(0)
             right = float(node_sums[0] - gradient)
             gain = split_score(float(gradient), float(hessian), right, float(right_hessian), l1, l2)
-            if gain > nodes[node].gain:
+            if gain > score_to_beat(nodes, node, feature):
                 nodes[node].gain = gain
                 nodes[node].feature = feature
                 nodes[node].bin = -1
@@ -344,12 +377,18 @@ def search_categories(
                     categories[node, j - first] = order[j] if direction == 0 else order[n_used - 1 - j]
 
 
-@kernel
-def choose_features(rules: RecordArray, features: npt.NDArray[np.int64], path: np.uint64) -> npt.NDArray[np.int64]:
-    """The features a node may use: those with the smallest hashes of (tree, node, feature), in feature order."""
+@inlined
+def choose_features(
+    rules: RecordArray, features: npt.NDArray[np.int64], path: np.uint64, usable: npt.NDArray[np.uint8]
+) -> None:
+    """Mark the features a node may use: all of them, or those with the smallest hashes of (tree, node, feature)."""
+    for feature in range(usable.size):
+        usable[feature] = 0
     n_chosen = rules[0].features_per_node
     if n_chosen >= features.size:
-        return features
+        for k in range(features.size):
+            usable[features[k]] = 1
+        return
     hashes = np.empty(features.size, np.float64)
     order = np.empty(features.size, np.int64)
     for k in range(features.size):
@@ -357,22 +396,32 @@ def choose_features(rules: RecordArray, features: npt.NDArray[np.int64], path: n
         order[k] = k
     order_by_key(hashes, order, features.size)
     for k in range(n_chosen):
-        hashes[order[k]] = -1.0
-    chosen = np.empty(n_chosen, np.int64)
-    found = 0
-    for k in range(features.size):
-        if hashes[k] < 0.0:
-            chosen[found] = features[k]
-            found += 1
-    return chosen
+        usable[features[order[k]]] = 1
+
+
+@inlined
+def unsplit_score(rules: RecordArray, nodes: RecordArray, node: int) -> float:
+    """The score of a node as it is."""
+    return score(float(nodes[node].gradient), float(nodes[node].hessian), rules[0].l1, rules[0].l2)
+
+
+@inlined
+def begin_search(rules: RecordArray, nodes: RecordArray, node: int) -> None:
+    """Set the score that a split of the node must exceed."""
+    unsplit = unsplit_score(rules, nodes, node)
+    # Neither what rounded gradients could gain by chance nor what the last bits of a float say is a split.
+    by_chance = rules[0].rounding_gain * float(nodes[node].count) / (float(nodes[node].hessian) + rules[0].l2)
+    nodes[node].gain = unsplit + max(rules[0].min_gain, by_chance, unsplit * _LAST_BITS)
+    nodes[node].feature = -1
 
 
 @kernel
-def search_node(
+def search_features(
     layout: RecordArray,
     packing: RecordArray,
     rules: RecordArray,
     features: npt.NDArray[np.int64],
+    usable: npt.NDArray[np.uint8],
     planes: npt.NDArray[np.int64],
     packed: bool,
     buffers: Buffers,
@@ -380,19 +429,22 @@ def search_node(
     categories: npt.NDArray[np.int32],
     node: int,
 ) -> None:
-    """Find the node's best split; its gain is -1 when no split is allowed or gains enough."""
+    """Replace the node's best split by better ones of these features, where they may be used."""
     node_sums = (nodes[node].gradient, nodes[node].hessian, nodes[node].count)
-    unsplit = score(float(node_sums[0]), float(node_sums[1]), rules[0].l1, rules[0].l2)
-    # Neither what rounded gradients could gain by chance nor what the last bits of a float say is a split.
-    by_chance = rules[0].rounding_gain * float(node_sums[2]) / (float(node_sums[1]) + rules[0].l2)
-    nodes[node].gain = unsplit + max(rules[0].min_gain, by_chance, unsplit * _LAST_BITS)
-    nodes[node].feature = -1
-    for feature in choose_features(rules, features, nodes[node].path):
-        categorical = layout[feature].categorical == 1
-        if not load_bins(layout, packing, rules, planes, packed, node_sums, feature, not categorical, buffers.sums):
+    for k in range(features.size):
+        feature = features[k]
+        if usable[feature] == 0:
             continue
-        if categorical:
+        if not load_bins(layout, packing, rules, planes, packed, node_sums, feature, buffers.sums):
+            continue
+        if layout[feature].categorical == 1:
             search_categories(layout, packing, rules, packed, node_sums, feature, buffers, nodes, categories, node)
         else:
             search_numeric(layout, packing, rules, packed, node_sums, feature, buffers.sums, buffers.gains, nodes, node)
-    nodes[node].gain = nodes[node].gain - unsplit if nodes[node].feature >= 0 else _NO_SPLIT
+
+
+@inlined
+def end_search(rules: RecordArray, nodes: RecordArray, node: int) -> None:
+    """Turn the best score into a gain; it is -1 when no split is allowed or gains enough."""
+    found = nodes[node].feature >= 0
+    nodes[node].gain = nodes[node].gain - unsplit_score(rules, nodes, node) if found else _NO_SPLIT

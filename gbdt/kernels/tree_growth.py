@@ -12,10 +12,10 @@ import numpy.typing as npt
 
 from gbdt.kernels.compiler import inlined, kernel
 from gbdt.kernels.elementwise_math import hash_counter
-from gbdt.kernels.histogram import build_histogram, subtract_child
-from gbdt.kernels.layout import BinStorage, Buffers, RecordArray
+from gbdt.kernels.histogram import build_tile, subtract_tile
+from gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray
 from gbdt.kernels.partition import fill_goes_left, partition_rows
-from gbdt.kernels.split_search import search_node
+from gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
 
 
 @inlined
@@ -46,7 +46,40 @@ def create_children(nodes: RecordArray, node: int, left: int) -> None:
         nodes[child].path = hash_counter(nodes[node].path, np.uint64(child - left + 1))
 
 
-@kernel
+@inlined
+def sum_root(
+    storage: BinStorage,
+    packing: RecordArray,
+    rows: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    packed: bool,
+    planes: npt.NDArray[np.int64],
+    nodes: RecordArray,
+) -> None:
+    """Enter the sums of all rows: read off the first column's bins, or added up where no column is dense."""
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    hessian_mask = packing[0].hessian_mask
+    gradient, hessian = np.int64(0), np.int64(0)
+    if storage.tiles[0].storage == SPARSE:
+        last_word = packing[0].two_words
+        for i in range(np.uint64(nodes[0].count)):
+            row = i if every_row else np.uint64(rows[i])
+            gradient += words[0, row] >> gradient_shift
+            hessian += (words[last_word, row] >> hessian_shift) & hessian_mask
+    else:
+        end = np.int64(storage.positions[1]) if storage.positions.size > 1 else planes.shape[1]
+        for position in range(end):
+            if packed:
+                gradient += planes[0, position] >> gradient_shift
+                hessian += (planes[0, position] >> hessian_shift) & hessian_mask
+            else:
+                gradient += planes[0, position]
+                hessian += planes[1, position]
+    nodes[0].gradient, nodes[0].hessian = gradient, hessian
+
+
+@inlined
 def expand_leaf(
     storage: BinStorage,
     layout: RecordArray,
@@ -58,46 +91,84 @@ def expand_leaf(
     every_row: bool,
     words: npt.NDArray[np.int64],
     pool: npt.NDArray[np.int64],
-    free_slot: int,
     buffers: Buffers,
     nodes: RecordArray,
     categories: npt.NDArray[np.int32],
     node: int,
     left: int,
+    free_slot: int,
+    built: bool,
 ) -> None:
     """Split a leaf at its best split into nodes `left` and `left + 1`, and find their best splits.
 
-    The larger child takes over the parent's slot of the histogram pool, the smaller one gets `free_slot`.
+    The larger child takes over the parent's slot of the histogram pool, the smaller one gets `free_slot`. All is
+    done tile by tile, while the tile's bins are in the cache. The root is the only child of node -1: it has no
+    parent to be partitioned and subtracted from, and its histogram may be `built` already.
     """
-    implicit_goes_left = fill_goes_left(layout, nodes, categories, node, buffers.goes_left)
-    start, stop = nodes[node].start, nodes[node].start + nodes[node].count
-    feature = nodes[node].feature
-    partition_rows(
-        storage, layout, feature, buffers.goes_left, implicit_goes_left, rows, scratch, start, stop, every_row
-    )
-    create_children(nodes, node, left)
-    smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
-    larger = 2 * left + 1 - smaller
-    slot = nodes[node].slot
-    nodes[node].slot = -1
-    if not may_split(rules, nodes, larger):
-        return
-    start, stop = nodes[smaller].start, nodes[smaller].start + nodes[smaller].count
+    is_root = node < 0
+    smaller, larger, parent_slot, parent_packed = np.int64(0), np.int64(0), free_slot, np.bool_(0)
     packed_rows = packing[0].packed_rows
-    smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
-    build_histogram(
-        storage, packing, rows, start, stop, np.bool_(0), words, buffers.block, smaller_packed, pool[free_slot]
-    )
-    subtract_child(
-        packing, pool[slot], nodes[node].count <= packed_rows, pool[free_slot], smaller_packed, larger_packed
-    )
-    nodes[larger].slot = slot
-    if may_split(rules, nodes, smaller):
-        nodes[smaller].slot = free_slot
-    for child in range(left, left + 2):
-        if nodes[child].slot >= 0:
-            planes, packed = pool[nodes[child].slot], nodes[child].count <= packed_rows
-            search_node(layout, packing, rules, features, planes, packed, buffers, nodes, categories, child)
+    if not is_root:
+        feature, start = nodes[node].feature, nodes[node].start
+        by_default = fill_goes_left(layout, nodes, categories, node, buffers.goes_left)
+        partition_rows(
+            storage, layout, feature, buffers.goes_left, by_default,
+            rows, scratch, start, start + nodes[node].count, every_row and node == 0,
+        )  # fmt: skip
+        create_children(nodes, node, left)
+        smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
+        larger = 2 * left + 1 - smaller
+        parent_slot, parent_packed = nodes[node].slot, nodes[node].count <= packed_rows
+        nodes[node].slot = -1
+    if may_split(rules, nodes, larger):
+        nodes[larger].slot = parent_slot
+        if may_split(rules, nodes, smaller):
+            nodes[smaller].slot = free_slot
+        start, stop = nodes[smaller].start, nodes[smaller].start + nodes[smaller].count
+        smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
+        first_child = min(smaller, larger)
+        for tile in range(storage.tiles.size):
+            first, last = storage.tiles[tile].first_position, storage.tiles[tile].last_position
+            if not built:
+                build_tile(
+                    storage, packing, tile, rows, start, stop, every_row and is_root, words,
+                    buffers.block, smaller_packed, pool[free_slot],
+                )  # fmt: skip
+            if not is_root:
+                subtract_tile(
+                    packing,
+                    pool[parent_slot],
+                    parent_packed,
+                    pool[free_slot],
+                    smaller_packed,
+                    larger_packed,
+                    first,
+                    last,
+                )
+            elif tile == 0:
+                sum_root(storage, packing, rows, every_row, words, smaller_packed, pool[free_slot], nodes)
+            own_features = storage.tile_features[storage.tiles[tile].first_feature : storage.tiles[tile].last_feature]
+            for child in range(first_child, max(smaller, larger) + 1):
+                if nodes[child].slot >= 0:
+                    usable = buffers.usable[child - first_child]
+                    if tile == 0:
+                        begin_search(rules, nodes, child)
+                        choose_features(rules, features, nodes[child].path, usable)
+                    search_features(
+                        layout, packing, rules, own_features, usable, pool[nodes[child].slot],
+                        nodes[child].count <= packed_rows, buffers, nodes, categories, child,
+                    )  # fmt: skip
+        for child in range(first_child, max(smaller, larger) + 1):
+            if nodes[child].slot >= 0 and storage.tiles.size > 0:
+                end_search(rules, nodes, child)
+
+
+@inlined
+def create_root(nodes: RecordArray, n_rows: int) -> None:
+    """Enter the root, without its sums."""
+    nodes[0].start, nodes[0].count, nodes[0].depth = 0, n_rows, 0
+    nodes[0].left, nodes[0].gain, nodes[0].slot, nodes[0].path = -1, -1.0, -1, np.uint64(0)
+    nodes[0].gradient, nodes[0].hessian = 0, 0
 
 
 @kernel
@@ -109,6 +180,7 @@ def grow_tree(
     features: npt.NDArray[np.int64],
     rows: npt.NDArray[np.uint32],
     scratch: npt.NDArray[np.uint32],
+    n_rows: int,
     every_row: bool,
     words: npt.NDArray[np.int64],
     pool: npt.NDArray[np.int64],
@@ -118,31 +190,32 @@ def grow_tree(
     max_leaves: int,
     level_wise: bool,
 ) -> int:
-    """Grow from a searched root to at most `max_leaves` leaves; return the number of nodes."""
-    # np.int64, not 1: numba would compile every callee a second time for the literal.
-    n_nodes = np.int64(1)
-    free_slots = np.empty(pool.shape[0], np.int64)
-    n_free = pool.shape[0] - 1
+    """Grow a tree of at most `max_leaves` leaves; return the number of nodes."""
+    create_root(nodes, n_rows)
+    n_nodes, best = np.int64(0), np.int64(-1)
+    n_free = pool.shape[0]
+    free_slots = np.empty(n_free, np.int64)
     for slot in range(n_free):
-        free_slots[slot] = n_free - slot
-    for _ in range(max_leaves - 1):
-        best = next_leaf(nodes, n_nodes, level_wise)
-        if best < 0:
-            break
-        parent_slot, free_slot = nodes[best].slot, free_slots[n_free - 1]
+        free_slots[slot] = n_free - 1 - slot
+    for _ in range(max_leaves):
+        parent_slot, free_slot = nodes[best].slot if best >= 0 else -1, free_slots[n_free - 1]
         expand_leaf(
-            storage, layout, packing, rules, features, rows, scratch, every_row and best == 0, words,
-            pool, free_slot, buffers, nodes, categories, best, n_nodes,
+            storage, layout, packing, rules, features, rows, scratch, every_row, words,
+            pool, buffers, nodes, categories, best, n_nodes, free_slot, np.bool_(0),
         )  # fmt: skip
         n_free -= 1
+        n_children = 2 if best >= 0 else 1
         for slot in (parent_slot, free_slot):
-            kept = False
-            for child in range(n_nodes, n_nodes + 2):
+            kept = slot < 0
+            for child in range(n_nodes, n_nodes + n_children):
                 kept = kept or (nodes[child].slot == slot and nodes[child].gain > 0.0)
             if not kept:
                 free_slots[n_free] = slot
                 n_free += 1
-        n_nodes += 2
+        n_nodes += n_children
+        best = next_leaf(nodes, n_nodes, level_wise)
+        if best < 0:
+            break
     return n_nodes
 
 
@@ -155,6 +228,7 @@ def expand_leaves(
     features: npt.NDArray[np.int64],
     rows: npt.NDArray[np.uint32],
     scratch: npt.NDArray[np.uint32],
+    n_rows: int,
     every_row: bool,
     words: npt.NDArray[np.int64],
     pool: npt.NDArray[np.int64],
@@ -163,11 +237,17 @@ def expand_leaves(
     categories: npt.NDArray[np.int32],
     expansions: npt.NDArray[np.int64],
 ) -> None:
-    """One thread's share of a round: expansions[k] = (leaf, left child, free slot, slot of the leaf)."""
+    """One thread's share of a round: expansions[k] = (leaf, left child, free slot, slot of the leaf).
+
+    Leaf -1 stands for the search of the root, whose histogram is in the free slot.
+    """
     for k in range(expansions.shape[0]):
+        if expansions[k, 0] < 0:
+            create_root(nodes, n_rows)
         expand_leaf(
             storage, layout, packing, rules, features, rows, scratch, every_row, words,
-            pool, expansions[k, 2], buffers, nodes, categories, expansions[k, 0], expansions[k, 1],
+            pool, buffers, nodes, categories, expansions[k, 0], expansions[k, 1], expansions[k, 2],
+            expansions[k, 0] < 0,
         )  # fmt: skip
 
 
@@ -181,7 +261,7 @@ def comes_before(nodes: RecordArray, a: int, b: int, level_wise: bool) -> bool:
     return nodes[a].path < nodes[b].path
 
 
-@kernel
+@inlined
 def next_leaf(nodes: RecordArray, n_nodes: int, level_wise: bool) -> int:
     """The leaf to split next, or -1 when no leaf has a split."""
     best = -1
