@@ -140,8 +140,8 @@ class TreeGrower:
         dataset, parameters = self._dataset, self._parameters
         grow_tree(
             dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
-            self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words, self._pool, self._buffers[0],
-            self._nodes, self._categories, parameters.num_leaves, parameters.grow_policy == "depthwise",
+            self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words,
+            self._pool, self._buffers[0], self._nodes, self._categories, parameters.num_leaves, parameters.grow_policy == "depthwise",
         )  # fmt: skip
 
     def _grow_in_rounds(self, growth: _Growth) -> None:
@@ -178,8 +178,8 @@ class TreeGrower:
         dataset = self._dataset
         expand_leaves(
             dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
-            self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words, self._pool, self._buffers[thread],
-            self._nodes, self._categories, expansions,
+            self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words,
+            self._pool, self._buffers[thread], self._nodes, self._categories, expansions,
         )  # fmt: skip
 
     def _finished(self, n_rows: int, every_row: bool) -> GrownTree:

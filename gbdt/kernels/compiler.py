@@ -97,6 +97,36 @@ def bits_from_float(typing_context: Any, value: Any) -> Any:
 
 
 @intrinsic
+def borrowed(typing_context: Any, arrays: Any) -> Any:
+    """The same array (or tuple of arrays) without reference counts, while the caller of the kernel holds them.
+
+    Every view of a counted array, and every call that is inlined with it, costs two atomic operations (measured: a
+    seventh of the time to grow a tree over many features).
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _uncounted(context, builder, signature.return_type, arguments[0])
+
+    return arrays(arrays), generate
+
+
+def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    if isinstance(kind, types.BaseTuple):
+        items = [
+            _uncounted(context, builder, item_kind, builder.extract_value(value, place))
+            for place, item_kind in enumerate(kind)
+        ]
+        return context.make_tuple(builder, kind, items)
+    make = context.make_array(kind)
+    source, result = make(context, builder, value), make(context, builder)
+    for name in ("data", "shape", "strides", "itemsize", "nitems"):
+        setattr(result, name, getattr(source, name))
+    result.meminfo = context.get_constant_null(types.MemInfoPointer(types.voidptr))
+    result.parent = context.get_constant_null(types.pyobject)
+    return result._getvalue()
+
+
+@intrinsic
 def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
     """Ask the processor to bring array[index] (counted over the flat array) into its caches."""
 

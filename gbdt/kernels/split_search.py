@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel
+from gbdt.kernels.compiler import bits_from_float, borrowed, float_from_bits, inlined, kernel
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.kernels.sorting import order_by_key
@@ -430,6 +430,9 @@ def search_features(
     node: int,
 ) -> None:
     """Replace the node's best split by better ones of these features, where they may be used."""
+    layout, packing, rules, nodes = borrowed((layout, packing, rules, nodes))
+    features, usable, planes, categories = borrowed((features, usable, planes, categories))
+    buffers = borrowed(buffers)
     node_sums = (nodes[node].gradient, nodes[node].hessian, nodes[node].count)
     for k in range(features.size):
         feature = features[k]

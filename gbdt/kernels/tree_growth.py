@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
+from gbdt.kernels.compiler import borrowed, inlined, kernel
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.histogram import build_tile, subtract_tile
 from gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray
@@ -128,7 +128,6 @@ def expand_leaf(
         smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
         first_child = min(smaller, larger)
         for tile in range(storage.tiles.size):
-            first, last = storage.tiles[tile].first_position, storage.tiles[tile].last_position
             if not built:
                 build_tile(
                     storage, packing, tile, rows, start, stop, every_row and is_root, words,
@@ -191,6 +190,9 @@ def grow_tree(
     level_wise: bool,
 ) -> int:
     """Grow a tree of at most `max_leaves` leaves; return the number of nodes."""
+    storage, layout, packing, rules, features = borrowed((storage, layout, packing, rules, features))
+    rows, scratch, words, pool, buffers = borrowed((rows, scratch, words, pool, buffers))
+    nodes, categories = borrowed((nodes, categories))
     create_root(nodes, n_rows)
     n_nodes, best = np.int64(0), np.int64(-1)
     n_free = pool.shape[0]
@@ -241,6 +243,9 @@ def expand_leaves(
 
     Leaf -1 stands for the search of the root, whose histogram is in the free slot.
     """
+    storage, layout, packing, rules, features = borrowed((storage, layout, packing, rules, features))
+    rows, scratch, words, pool, buffers = borrowed((rows, scratch, words, pool, buffers))
+    nodes, categories = borrowed((nodes, categories))
     for k in range(expansions.shape[0]):
         if expansions[k, 0] < 0:
             create_root(nodes, n_rows)
