@@ -16,12 +16,13 @@ import numpy.typing as npt
 from gbdt.dataset import Dataset
 from gbdt.kernels.histogram import add_planes, build_histogram
 from gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
+from gbdt.kernels.leaf_values import Labels, label_rows
 from gbdt.kernels.tree_growth import expand_leaves, grow_tree, plan_round, replay_in_order
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
 from gbdt.random_keys import Purpose, random_key
 from gbdt.sampling import chosen_features
-from gbdt.threads import Workers
+from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
 
 # Bins visited at the root below which one kernel call beats handing leaves to threads.
 _CELLS_WORTH_ROUNDS = 1_500_000
@@ -37,6 +38,8 @@ class GrownTree:
     splits: npt.NDArray[np.int64]  # internal nodes
     leaves: npt.NDArray[np.int64]  # from left to right
     rows: npt.NDArray[np.uint32]
+    labels: Labels  # the place in `leaves` of each row's leaf
+    no_leaf: int  # the label of rows that the tree was not grown on
 
     def leaf_ranges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
         """Where each leaf's rows start in `rows`, and how many they are."""
@@ -63,6 +66,7 @@ class TreeGrower:
         self.words = np.empty((2, dataset.n_rows), np.int64)
         self._rows = np.empty(dataset.n_rows, np.uint32)
         self._scratch = np.empty(dataset.n_rows, np.uint32)
+        self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self._buffers = [self._new_buffers() for _ in range(workers.n_threads if self._in_rounds else 1)]
 
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
@@ -77,7 +81,7 @@ class TreeGrower:
             self._grow_in_rounds(growth)
         else:
             self._grow_at_once(growth)
-        return self._finished(n_rows, bag is None)
+        return self._finished(growth)
 
     def _new_buffers(self) -> Buffers:
         layout = self._dataset.plan.layout
@@ -141,7 +145,8 @@ class TreeGrower:
         grow_tree(
             dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
             self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words,
-            self._pool, self._buffers[0], self._nodes, self._categories, parameters.num_leaves, parameters.grow_policy == "depthwise",
+            self._pool, self._buffers[0], self._nodes, self._categories,
+            parameters.num_leaves, parameters.grow_policy == "depthwise",
         )  # fmt: skip
 
     def _grow_in_rounds(self, growth: _Growth) -> None:
@@ -182,17 +187,26 @@ class TreeGrower:
             self._pool, self._buffers[thread], self._nodes, self._categories, expansions,
         )  # fmt: skip
 
-    def _finished(self, n_rows: int, every_row: bool) -> GrownTree:
+    def _finished(self, growth: _Growth) -> GrownTree:
         splits, _ = self._replay(np.empty(1, np.int64))
-        nodes = self._nodes
-        if len(splits) == 0:
-            if every_row:
-                self._rows[:n_rows] = np.arange(n_rows, dtype=np.uint32)
-            return GrownTree(nodes, self._categories, splits, np.zeros(1, np.int64), self._rows)
-        lefts: npt.NDArray[np.int64] = nodes["left"][splits]
-        leaves = np.setdiff1d(np.concatenate((lefts, lefts + 1)), splits)
-        leaves = leaves[np.argsort(nodes["start"][leaves])]
-        return GrownTree(nodes, self._categories, splits, leaves, self._rows)
+        nodes, no_leaf = self._nodes, self._parameters.num_leaves
+        leaves = np.zeros(1, np.int64)
+        if len(splits):
+            lefts: npt.NDArray[np.int64] = nodes["left"][splits]
+            leaves = np.setdiff1d(np.concatenate((lefts, lefts + 1)), splits)
+            leaves = leaves[np.argsort(nodes["start"][leaves])]
+        elif growth.every_row:
+            self._rows[:] = np.arange(growth.n_rows, dtype=np.uint32)
+        if not growth.every_row:
+            self._labels[:] = no_leaf
+        grown = GrownTree(nodes, self._categories, splits, leaves, self._rows, self._labels, no_leaf)
+        starts, counts = grown.leaf_ranges()
+        self._workers.run_ranges(
+            lambda a, b: label_rows(self._rows, starts[a:b], counts[a:b], a, self._labels),
+            len(leaves),
+            max(1, ROWS_WORTH_A_THREAD * len(leaves) // max(1, growth.n_rows)),
+        )
+        return grown
 
 
 @dataclass(frozen=True)

@@ -7,12 +7,12 @@ import numpy.typing as npt
 
 from gbdt.dataset import Dataset
 from gbdt.grower import GrownTree
-from gbdt.kernels.leaf_values import add_to_rows, sum_leaves
+from gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
 from gbdt.kernels.partition import route_rows
 from gbdt.objectives.averages import percentile
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
-from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
+from gbdt.threads import Workers
 
 
 def newton_values(
@@ -24,14 +24,12 @@ def newton_values(
     workers: Workers,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """-T(G) / (H + l2) times the learning rate, from exact sums of the gradients as they were; and H."""
-    starts, counts = grown.leaf_ranges()
-    sums = np.empty((len(starts), 2), np.int64)
     scales = quantised.fine_gradient_scale, quantised.fine_hessian_scale
-    workers.run_ranges(
-        lambda a, b: sum_leaves(grown.rows, starts[a:b], counts[a:b], gradients, hessians, *scales, sums[a:b]),
-        len(starts),
-        _fewest_leaves(counts),
+    n_leaves = len(grown.leaves)
+    parts = workers.run_ranges(
+        lambda a, b: sum_leaves(grown.labels, gradients, hessians, *scales, a, b, grown.no_leaf + 1), len(gradients)
     )
+    sums = sum(parts)[:n_leaves]
     gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
     # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.
@@ -67,36 +65,19 @@ def add_to_scores(
     workers: Workers,
 ) -> None:
     """Add the tree to the scores of all rows, those outside its bag included."""
-    starts, counts = grown.leaf_ranges()
-    _add(grown.rows, starts, counts, leaf_value, scores, workers)
-    if bag is None:
-        return
+    if bag is not None:
+        _label_others(grown, dataset, bag)
+    workers.run_ranges(lambda a, b: add_to_rows(grown.labels, leaf_value, a, b, scores), len(scores))
+
+
+def _label_others(grown: GrownTree, dataset: Dataset, bag: npt.NDArray[np.uint32]) -> None:
+    """Send the rows that the tree was not grown on down its splits."""
     outside = np.ones(dataset.n_rows, bool)
     outside[bag] = False
     rows = np.flatnonzero(outside).astype(np.uint32)
-    node_starts, node_counts = np.zeros(len(grown.nodes), np.int64), np.zeros(len(grown.nodes), np.int64)
+    starts, counts = np.zeros(len(grown.nodes), np.int64), np.zeros(len(grown.nodes), np.int64)
     route_rows(
         dataset.storage, dataset.plan.layout, grown.nodes, grown.categories, grown.splits,
-        np.empty(65_536, np.uint8), rows, np.empty_like(rows), node_starts, node_counts,
+        np.empty(65_536, np.uint8), rows, np.empty_like(rows), starts, counts,
     )  # fmt: skip
-    _add(rows, node_starts[grown.leaves], node_counts[grown.leaves], leaf_value, scores, workers)
-
-
-def _add(
-    rows: npt.NDArray[np.uint32],
-    starts: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
-    leaf_value: npt.NDArray[np.float64],
-    scores: npt.NDArray[np.float64],
-    workers: Workers,
-) -> None:
-    workers.run_ranges(
-        lambda a, b: add_to_rows(rows, starts[a:b], counts[a:b], leaf_value[a:b], scores),
-        len(starts),
-        _fewest_leaves(counts),
-    )
-
-
-def _fewest_leaves(counts: npt.NDArray[np.int64]) -> int:
-    """How many leaves make a share worth a thread."""
-    return max(1, ROWS_WORTH_A_THREAD * len(counts) // max(1, int(counts.sum())))
+    label_rows(rows, starts[grown.leaves], counts[grown.leaves], 0, grown.labels)

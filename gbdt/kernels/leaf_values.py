@@ -1,11 +1,20 @@
-"""What a finished tree does to its rows: exact sums of true gradients by leaf, and new scores."""
+"""What a finished tree does to its rows: exact sums of true gradients by leaf, and new scores.
+
+Each row is labelled with its leaf once, a byte a row in no particular order. After that all passes run through
+the rows in order, which is several times faster than visiting them leaf by leaf.
+"""
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gbdt.kernels.compiler import inlined, kernel
+
+Labels = npt.NDArray[Any]
+"""The leaf of each row: uint8 or uint32."""
 
 
 @inlined
@@ -15,42 +24,52 @@ def rounded(value: np.float32, scale: float) -> int:
 
 
 @kernel
-def add_to_rows(
+def label_rows(
     rows: npt.NDArray[np.uint32],
     starts: npt.NDArray[np.int64],
     counts: npt.NDArray[np.int64],
-    leaf_values: npt.NDArray[np.float64],
-    scores: npt.NDArray[np.float64],
+    first_leaf: int,
+    labels: Labels,
 ) -> None:
-    """Add each leaf's value to the scores of its rows."""
-    for leaf in range(leaf_values.size):
-        value = leaf_values[leaf]
+    """Write the number of its leaf to every row; starts and counts are those of leaf `first_leaf` and the next."""
+    for leaf in range(starts.size):
         for i in range(np.uint64(starts[leaf]), np.uint64(starts[leaf] + counts[leaf])):
-            scores[np.uint64(rows[i])] += value
+            labels[np.uint64(rows[i])] = first_leaf + leaf
+
+
+@kernel
+def add_to_rows(
+    labels: Labels, leaf_values: npt.NDArray[np.float64], start: int, stop: int, scores: npt.NDArray[np.float64]
+) -> None:
+    """Add the value of its leaf to the score of every row in start..stop."""
+    own_labels, own_scores = labels[start:stop], scores[start:stop]
+    for row in range(own_labels.size):
+        own_scores[row] += leaf_values[np.uint64(own_labels[row])]
 
 
 @kernel
 def sum_leaves(
-    rows: npt.NDArray[np.uint32],
-    starts: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
+    labels: Labels,
     gradients: npt.NDArray[np.float32],
     hessians: npt.NDArray[np.float32],
     gradient_scale: float,
     hessian_scale: float,
-    sums: npt.NDArray[np.int64],
-) -> None:
-    """Fixed-point gradient and hessian sums of each leaf; the count is the hessian when there are no hessians."""
-    for leaf in range(starts.size):
-        start, stop = np.uint64(starts[leaf]), np.uint64(starts[leaf] + counts[leaf])
-        gradient, hessian = np.int64(0), np.int64(0)
-        if hessians.size == 0:
-            hessian = counts[leaf]
-            for i in range(start, stop):
-                gradient += rounded(gradients[np.uint64(rows[i])], gradient_scale)
-        else:
-            for i in range(start, stop):
-                row = np.uint64(rows[i])
-                gradient += rounded(gradients[row], gradient_scale)
-                hessian += rounded(hessians[row], hessian_scale)
-        sums[leaf, 0], sums[leaf, 1] = gradient, hessian
+    start: int,
+    stop: int,
+    n_labels: int,
+) -> npt.NDArray[np.int64]:
+    """Fixed-point gradient and hessian sums of rows start..stop by label; 1 is the hessian if there are none."""
+    sums = np.zeros((n_labels, 2), np.int64)
+    own_labels, own_gradients = labels[start:stop], gradients[start:stop]
+    if hessians.size == 0:
+        for row in range(own_labels.size):
+            leaf = np.uint64(own_labels[row])
+            sums[leaf, 0] += rounded(own_gradients[row], gradient_scale)
+            sums[leaf, 1] += 1
+        return sums
+    own_hessians = hessians[start:stop]
+    for row in range(own_labels.size):
+        leaf = np.uint64(own_labels[row])
+        sums[leaf, 0] += rounded(own_gradients[row], gradient_scale)
+        sums[leaf, 1] += rounded(own_hessians[row], hessian_scale)
+    return sums

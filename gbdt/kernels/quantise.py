@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import kernel
+from gbdt.kernels.compiler import inlined, kernel
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.layout import RecordArray
+
+_NOISE_UNIT = 1.0 / 4294967296.0
 
 
 @kernel
@@ -45,6 +47,12 @@ def count_at_least(values: npt.NDArray[np.float32], start: int, stop: int, least
     return total
 
 
+@inlined
+def rounded_by(value: np.float32, scale: float, noise: np.uint64) -> int:
+    """An integer next to value times scale: the upper one if its 32 bits of noise say so."""
+    return np.int64(np.floor(float(value) * scale + float(np.int64(noise)) * _NOISE_UNIT))
+
+
 @kernel
 def pack_words(
     gradients: npt.NDArray[np.float32],
@@ -59,21 +67,21 @@ def pack_words(
     words: npt.NDArray[np.int64],
 ) -> None:
     """Write the packed word(s) of rows start..stop; `first_row_number` is the global number of row 0."""
-    unit = 1.0 / 4294967296.0
     gradient_shift, hessian_factor = packing[0].gradient_shift, packing[0].hessian_factor
     two_words = packing[0].two_words
-    own_gradients, first_words, last_words = gradients[start:stop], words[0, start:stop], words[two_words, start:stop]
+    own_gradients, own_words = gradients[start:stop], words[0, start:stop]
     first = np.uint64(first_row_number + start)
-    for i in range(own_gradients.size):
-        noise = hash_counter(key, first + np.uint64(i))
-        gradient_noise = float(np.int64(noise >> np.uint64(32))) * unit
-        gradient = np.int64(np.floor(float(own_gradients[i]) * gradient_scale + gradient_noise))
-        first_words[i] = (gradient << gradient_shift) + (1 - two_words)
     if hessian_factor == 0:
+        for i in range(own_words.size):
+            noise = hash_counter(key, first + np.uint64(i))
+            own_words[i] = (rounded_by(own_gradients[i], gradient_scale, noise >> np.uint64(32)) << gradient_shift) + 1
         return
-    own_hessians = hessians[start:stop]
-    for i in range(own_hessians.size):
+    own_hessians, last_words = hessians[start:stop], words[two_words, start:stop]
+    for i in range(own_words.size):
         noise = hash_counter(key, first + np.uint64(i))
-        hessian_noise = float(np.int64(noise & np.uint64(0xFFFFFFFF))) * unit
-        hessian = np.int64(np.floor(float(own_hessians[i]) * hessian_scale + hessian_noise))
-        last_words[i] = hessian * hessian_factor + (1 if two_words == 1 else last_words[i])
+        gradient = rounded_by(own_gradients[i], gradient_scale, noise >> np.uint64(32))
+        hessian = rounded_by(own_hessians[i], hessian_scale, noise & np.uint64(0xFFFFFFFF))
+        rest = hessian * hessian_factor + 1
+        own_words[i] = (gradient << gradient_shift) + (rest if two_words == 0 else 0)
+        if two_words == 1:
+            last_words[i] = rest

@@ -135,15 +135,9 @@ def expand_leaf(
                 )  # fmt: skip
             if not is_root:
                 subtract_tile(
-                    packing,
-                    pool[parent_slot],
-                    parent_packed,
-                    pool[free_slot],
-                    smaller_packed,
-                    larger_packed,
-                    first,
-                    last,
-                )
+                    packing, pool[parent_slot], parent_packed, pool[free_slot], smaller_packed, larger_packed,
+                    storage.tiles[tile].first_position, storage.tiles[tile].last_position,
+                )  # fmt: skip
             elif tile == 0:
                 sum_root(storage, packing, rows, every_row, words, smaller_packed, pool[free_slot], nodes)
             own_features = storage.tile_features[storage.tiles[tile].first_feature : storage.tiles[tile].last_feature]
