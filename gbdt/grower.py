@@ -1,9 +1,4 @@
-"""Grows one tree from packed gradients: owns the buffers, decides who expands which leaf.
-
-A small tree is grown in one kernel call. On more data, threads share the rows of the root's histogram and then
-expand several leaves a round. Rounds may expand a leaf too many, never one too few: `replay_in_order` takes
-from the expanded nodes exactly the tree that one thread would have grown.
-"""
+"""Grows one tree from packed gradients: owns the buffers and sets the threads to work on one kernel."""
 
 from __future__ import annotations
 
@@ -14,19 +9,19 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.dataset import Dataset
-from gbdt.kernels.histogram import add_planes, build_histogram
 from gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
 from gbdt.kernels.leaf_values import Labels, label_rows
-from gbdt.kernels.tree_growth import expand_leaves, grow_tree, plan_round, replay_in_order
+from gbdt.kernels.shared_state import N_CHOSEN, N_FREE, N_IN_FLIGHT, N_PLACES
+from gbdt.kernels.tree_growth import grow_tree
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
 from gbdt.random_keys import Purpose, random_key
 from gbdt.sampling import chosen_features
 from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
 
-# Bins visited at the root below which one kernel call beats handing leaves to threads.
-_CELLS_WORTH_ROUNDS = 1_500_000
-_LEAVES_A_THREAD = 3
+# Bins visited at the root below which one thread is faster than waking others. (Measured: a tree over 130,000 bins took
+# 1.4 ms alone and 2.4 ms with a second thread, most of it until the second one ran; one over 7 million 34 and 22 ms.)
+_CELLS_WORTH_THREADS = 1_500_000
 
 
 @dataclass(frozen=True)
@@ -54,20 +49,23 @@ class TreeGrower:
         self._parameters = parameters
         self._workers = workers
         cells = dataset.n_rows * max(1, len(dataset.plan.features))
-        self._in_rounds = workers.n_threads > 1 and cells >= _CELLS_WORTH_ROUNDS
-        # Rounds may expand leaves in vain, up to as many again as the tree has.
-        self._max_splits = (parameters.num_leaves - 1) * (2 if self._in_rounds else 1)
-        n_nodes = 2 * self._max_splits + 1
+        n_threads = workers.n_threads if cells >= _CELLS_WORTH_THREADS else 1
+        # Several threads may expand leaves in vain, up to as many again as the tree has.
+        max_splits = (parameters.num_leaves - 1) * (2 if n_threads > 1 else 1)
+        n_nodes = 2 * max_splits + 1
         self._nodes = np.zeros(n_nodes, NODE)
         self._categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
         # Untouched slots cost no memory: the operating system hands out pages on first use.
-        n_slots = self._max_splits + 2 + workers.n_threads
+        n_slots = max_splits + 2 + n_threads
         self._pool = np.empty((n_slots, 3, dataset.plan.n_positions), np.int64)
         self.words = np.empty((2, dataset.n_rows), np.int64)
         self._rows = np.empty(dataset.n_rows, np.uint32)
         self._scratch = np.empty(dataset.n_rows, np.uint32)
         self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
-        self._buffers = [self._new_buffers() for _ in range(workers.n_threads if self._in_rounds else 1)]
+        self._buffers = [self._new_buffers() for _ in range(n_threads)]
+        self._free_slots = np.empty(n_slots, np.int64)
+        self._chosen = np.empty(parameters.num_leaves, np.int64)
+        self._shared = np.empty(N_PLACES, np.int64)
 
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
         """Grow one tree over all rows, or over those in `bag`."""
@@ -77,10 +75,7 @@ class TreeGrower:
         if bag is not None:
             self._rows[:n_rows] = bag
         growth = _Growth(quantised, rules, features, n_rows, bag is None)
-        if self._in_rounds:
-            self._grow_in_rounds(growth)
-        else:
-            self._grow_at_once(growth)
+        self._run_threads(growth)
         return self._finished(growth)
 
     def _new_buffers(self) -> Buffers:
@@ -125,70 +120,30 @@ class TreeGrower:
         n_features = len(self._dataset.plan.features)
         return chosen_features(n_features, parameters.colsample_bytree, parameters.seed, tree)
 
-    def _build_root(self, growth: _Growth) -> None:
-        storage, packing, words = self._dataset.storage, growth.quantised.packing, growth.quantised.words
-        packed = growth.n_rows <= int(packing["packed_rows"][0])
-        n_parts = len(self._buffers) if not packed else 1
-        bounds = [growth.n_rows * k // n_parts for k in range(n_parts + 1)]
-
-        def build(part: int) -> None:
-            start, stop = bounds[part], bounds[part + 1]
-            block, planes = self._buffers[part].block, self._pool[part]
-            build_histogram(storage, packing, self._rows, start, stop, growth.every_row, words, block, packed, planes)
-
-        self._workers.run([partial(build, part) for part in range(n_parts)])
-        for k in range(1, n_parts):
-            add_planes(self._pool[0], self._pool[k])
-
-    def _grow_at_once(self, growth: _Growth) -> None:
+    def _run_threads(self, growth: _Growth) -> None:
+        """Let every thread expand leaves until the tree is complete."""
         dataset, parameters = self._dataset, self._parameters
-        grow_tree(
-            dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
-            self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words,
-            self._pool, self._buffers[0], self._nodes, self._categories,
-            parameters.num_leaves, parameters.grow_policy == "depthwise",
-        )  # fmt: skip
+        packed = growth.n_rows <= int(growth.quantised.packing["packed_rows"][0])
+        n_parts = 1 if packed else len(self._buffers)
+        self._nodes["state"] = 0
+        self._shared[:] = 0
+        self._shared[N_IN_FLIGHT] = 1
+        self._shared[N_FREE] = len(self._pool) - 1
 
-    def _grow_in_rounds(self, growth: _Growth) -> None:
-        parameters, n_threads = self._parameters, len(self._buffers)
-        most = _LEAVES_A_THREAD * n_threads
-        free_slots = np.arange(len(self._pool) - 1, -1, -1)
-        shares = np.empty((n_threads, most, 4), np.int64)
-        share_sizes = np.zeros(n_threads, np.int64)
-        level_wise = parameters.grow_policy == "depthwise"
-        self._build_root(growth)
-        self._expand(growth, np.array([[-1, 0, 0, -1]]), 0)
-        n_nodes, n_free = 1, len(free_slots) - 1
-        while True:
-            # Once as many splits were made in vain as the tree may have, only leaves that are due are expanded.
-            room = (len(self._nodes) - n_nodes) // 2
-            wanted = np.empty(most if room >= parameters.num_leaves + most else 1, np.int64)
-            n_leaves, n_free = plan_round(
-                self._nodes, n_nodes, parameters.num_leaves, level_wise, wanted, free_slots, n_free, shares, share_sizes
-            )
-            if n_leaves == 0:
-                return
-            busy = [thread for thread in range(n_threads) if share_sizes[thread]]
-            self._workers.run([partial(self._expand, growth, shares[t, : share_sizes[t]], t) for t in busy])
-            n_nodes += 2 * n_leaves
+        def work(buffers: Buffers) -> None:
+            grow_tree(
+                dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
+                self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words,
+                self._pool, buffers, self._nodes, self._categories,
+                parameters.num_leaves, parameters.grow_policy == "depthwise",
+                n_parts, self._free_slots, self._chosen, self._shared,
+            )  # fmt: skip
 
-    def _replay(self, wanted: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], int]:
-        parameters = self._parameters
-        chosen = np.empty(parameters.num_leaves, np.int64)
-        level_wise = parameters.grow_policy == "depthwise"
-        n_chosen, n_wanted = replay_in_order(self._nodes, parameters.num_leaves, level_wise, chosen, wanted)
-        return chosen[:n_chosen], n_wanted
-
-    def _expand(self, growth: _Growth, expansions: npt.NDArray[np.int64], thread: int) -> None:
-        dataset = self._dataset
-        expand_leaves(
-            dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
-            self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words,
-            self._pool, self._buffers[thread], self._nodes, self._categories, expansions,
-        )  # fmt: skip
+        self._free_slots[: len(self._pool) - 1] = np.arange(len(self._pool) - 1, 0, -1)
+        self._workers.run([partial(work, buffers) for buffers in self._buffers])
 
     def _finished(self, growth: _Growth) -> GrownTree:
-        splits, _ = self._replay(np.empty(1, np.int64))
+        splits = self._chosen[: self._shared[N_CHOSEN]].copy()
         nodes, no_leaf = self._nodes, self._parameters.num_leaves
         leaves = np.zeros(1, np.int64)
         if len(splits):

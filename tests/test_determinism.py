@@ -113,7 +113,7 @@ def threads_for_small_data(monkeypatch: pytest.MonkeyPatch) -> None:
         return run_ranges(workers, task, n, 1)
 
     monkeypatch.setattr(Workers, "run_ranges", run_small_ranges)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_ROUNDS", 0)
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
     monkeypatch.setattr("gbdt.dataset._BLOCK_ROWS", 64)
 
 

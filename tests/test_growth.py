@@ -109,11 +109,11 @@ def test_the_same_tree_as_the_reference(seed: int, form: str, changes: dict[str,
     check_tree(tree, problem, range(n_rows) if bag is None else bag.tolist())
 
 
-@pytest.mark.parametrize("n_threads", [2, 3])
+@pytest.mark.parametrize("n_threads", [2, 3, 8])
 @pytest.mark.parametrize("grow_policy", ["leafwise", "depthwise"])
 @pytest.mark.parametrize("form", ["packed", "wide", "mixed", "two words"])
 @pytest.mark.parametrize("num_leaves", [2, 7, 40])
-def test_growing_in_rounds_gives_the_same_nodes_as_growing_at_once(
+def test_several_threads_grow_the_same_nodes_as_one(
     monkeypatch: pytest.MonkeyPatch, n_threads: int, grow_policy: str, form: str, num_leaves: int
 ) -> None:
     random = np.random.default_rng(num_leaves)
@@ -121,12 +121,12 @@ def test_growing_in_rounds_gives_the_same_nodes_as_growing_at_once(
     dataset = binned(table)
     quantised = quantised_as(form, random.integers(-1000, 1001, 900), random.integers(1, 200, 900))
     parameters = TrainParameters(num_leaves=num_leaves, grow_policy=grow_policy, min_child_samples=2, **FREE)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_ROUNDS", 0)
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
     for bag in (None, np.flatnonzero(random.random(900) < 0.5).astype(np.uint32)):
-        at_once = grown(dataset, quantised, parameters, bag)
-        in_rounds = grown(dataset, quantised, replace(parameters, n_threads=n_threads), bag)
-        assert described(at_once) == described(in_rounds)
-        assert len(at_once.leaves) == num_leaves
+        alone = grown(dataset, quantised, parameters, bag)
+        together = grown(dataset, quantised, replace(parameters, n_threads=n_threads), bag)
+        assert described(alone) == described(together)
+        assert len(alone.leaves) == num_leaves
 
 
 def described(tree: GrownTree) -> list[Any]:
@@ -149,20 +149,20 @@ def node_categories(tree: GrownTree, node: int) -> list[int]:
 
 
 @pytest.mark.parametrize("seed", range(5))
-def test_equal_gains_are_split_in_the_same_order_in_rounds(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+def test_equal_gains_are_split_in_the_same_order_by_several_threads(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
     """Sixteen copies of the same rows below other splits: ties, settled by paths and not by the numbers of nodes."""
     n_rows = 256
     block, within = np.arange(n_rows) // 16, np.arange(n_rows) % 16
     dataset = binned(Table((NumericColumn(block), NumericColumn(within)), n_rows))
     offsets = np.random.default_rng(seed).permutation(16) * 50
     quantised = whole_numbers(offsets[block] + np.where(within < 8, -1, 1), None)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_ROUNDS", 0)
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
     for num_leaves in (18, 22, 27, 31):
         parameters = TrainParameters(num_leaves=num_leaves, min_child_samples=1)
-        at_once, *in_rounds = (
+        alone, *together = (
             described(grown(dataset, quantised, replace(parameters, n_threads=n_threads))) for n_threads in (1, 2, 3)
         )
-        assert [at_once, at_once] == in_rounds
+        assert [alone, alone] == together
         gains = grown(dataset, quantised, parameters)
         assert len(set(gains.nodes["gain"][gains.splits[15:]].tolist())) == 1
 
@@ -196,7 +196,7 @@ def test_limits_are_respected_and_reached(changes: dict[str, int], grow_policy: 
             assert tree.n_leaves == parameters.num_leaves
 
 
-def test_depthwise_trees_are_flat_and_leafwise_ones_gain_more_at_once() -> None:
+def test_depthwise_trees_are_flat_and_leafwise_ones_gain_more_alone() -> None:
     """One half of the rows is worth splitting again and again, the other hardly."""
     random = np.random.default_rng(6)
     values = random.random((2000, 1))

@@ -97,8 +97,11 @@ SPLIT_RULES = np.dtype(
 )
 """What a split must fulfil, in the integer units of the current tree."""
 
+LEAF, CLAIMED, SPLIT = 1, 2, 3
+
 NODE = np.dtype(
     [
+        ("state", np.int64),  # LEAF: searched; CLAIMED: a thread is splitting it; SPLIT; 0: does not exist yet
         ("start", np.int64),  # the node's rows are rows[start : start + count]
         ("count", np.int64),
         ("depth", np.int64),

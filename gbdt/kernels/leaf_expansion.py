@@ -1,0 +1,152 @@
+"""Splitting one leaf: partition, histogram of the smaller child, subtraction for the larger one, search in both.
+
+All of it is done tile by tile, while the tile's bins are in the cache. What a leaf's best split is does not depend
+on the order in which leaves are split.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import inlined
+from gbdt.kernels.elementwise_math import hash_counter
+from gbdt.kernels.histogram import build_tile, subtract_tile
+from gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray
+from gbdt.kernels.partition import fill_goes_left, partition_rows
+from gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
+
+
+@inlined
+def may_split(rules: RecordArray, nodes: RecordArray, node: int) -> bool:
+    """Whether a node is large and shallow enough to be worth a histogram."""
+    deep = rules[0].max_depth > 0 and nodes[node].depth >= rules[0].max_depth
+    return nodes[node].count >= max(2 * rules[0].min_rows, 2) and not deep
+
+
+@inlined
+def create_children(nodes: RecordArray, node: int, left: int) -> None:
+    """Enter both children of a node's best split; their rows are in place, their histograms are not."""
+    right = left + 1
+    nodes[node].left = left
+    nodes[left].start = nodes[node].start
+    nodes[left].count = nodes[node].left_count
+    nodes[left].gradient = nodes[node].left_gradient
+    nodes[left].hessian = nodes[node].left_hessian
+    nodes[right].start = nodes[node].start + nodes[node].left_count
+    nodes[right].count = nodes[node].count - nodes[node].left_count
+    nodes[right].gradient = nodes[node].gradient - nodes[node].left_gradient
+    nodes[right].hessian = nodes[node].hessian - nodes[node].left_hessian
+    for child in range(left, right + 1):
+        nodes[child].depth = nodes[node].depth + 1
+        nodes[child].left = -1
+        nodes[child].gain = -1.0
+        nodes[child].slot = -1
+        nodes[child].path = hash_counter(nodes[node].path, np.uint64(child - left + 1))
+
+
+@inlined
+def sum_root(
+    storage: BinStorage,
+    packing: RecordArray,
+    rows: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    packed: bool,
+    planes: npt.NDArray[np.int64],
+    nodes: RecordArray,
+) -> None:
+    """Enter the sums of all rows: read off the first column's bins, or added up where no column is dense."""
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    hessian_mask = packing[0].hessian_mask
+    gradient, hessian = np.int64(0), np.int64(0)
+    if storage.tiles[0].storage == SPARSE:
+        last_word = packing[0].two_words
+        for i in range(np.uint64(nodes[0].count)):
+            row = i if every_row else np.uint64(rows[i])
+            gradient += words[0, row] >> gradient_shift
+            hessian += (words[last_word, row] >> hessian_shift) & hessian_mask
+    else:
+        end = np.int64(storage.positions[1]) if storage.positions.size > 1 else planes.shape[1]
+        for position in range(end):
+            if packed:
+                gradient += planes[0, position] >> gradient_shift
+                hessian += (planes[0, position] >> hessian_shift) & hessian_mask
+            else:
+                gradient += planes[0, position]
+                hessian += planes[1, position]
+    nodes[0].gradient, nodes[0].hessian = gradient, hessian
+
+
+@inlined
+def expand_leaf(
+    storage: BinStorage,
+    layout: RecordArray,
+    packing: RecordArray,
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    pool: npt.NDArray[np.int64],
+    buffers: Buffers,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    node: int,
+    left: int,
+    free_slot: int,
+) -> None:
+    """Split a leaf at its best split into nodes `left` and `left + 1`, and find their best splits.
+
+    The larger child takes over the parent's slot of the histogram pool, the smaller one gets `free_slot`. The root
+    is the only child of node -1: its histogram is in the slot already, and there is nothing to partition.
+    """
+    is_root = node < 0
+    smaller, larger, parent_slot, parent_packed = np.int64(0), np.int64(0), free_slot, np.bool_(0)
+    packed_rows = packing[0].packed_rows
+    if not is_root:
+        feature, start = nodes[node].feature, nodes[node].start
+        by_default = fill_goes_left(layout, nodes, categories, node, buffers.goes_left)
+        partition_rows(
+            storage, layout, feature, buffers.goes_left, by_default,
+            rows, scratch, start, start + nodes[node].count, every_row and node == 0,
+        )  # fmt: skip
+        create_children(nodes, node, left)
+        smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
+        larger = 2 * left + 1 - smaller
+        parent_slot, parent_packed = nodes[node].slot, nodes[node].count <= packed_rows
+        nodes[node].slot = -1
+    if may_split(rules, nodes, larger):
+        nodes[larger].slot = parent_slot
+        if may_split(rules, nodes, smaller):
+            nodes[smaller].slot = free_slot
+        start, stop = nodes[smaller].start, nodes[smaller].start + nodes[smaller].count
+        smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
+        first_child = min(smaller, larger)
+        for tile in range(storage.tiles.size):
+            if not is_root:
+                build_tile(
+                    storage, packing, tile, rows, start, stop, np.bool_(0), words,
+                    buffers.block, smaller_packed, pool[free_slot],
+                )  # fmt: skip
+                subtract_tile(
+                    packing, pool[parent_slot], parent_packed, pool[free_slot], smaller_packed, larger_packed,
+                    storage.tiles[tile].first_position, storage.tiles[tile].last_position,
+                )  # fmt: skip
+            elif tile == 0:
+                sum_root(storage, packing, rows, every_row, words, smaller_packed, pool[free_slot], nodes)
+            own_features = storage.tile_features[storage.tiles[tile].first_feature : storage.tiles[tile].last_feature]
+            for child in range(first_child, max(smaller, larger) + 1):
+                if nodes[child].slot >= 0:
+                    usable = buffers.usable[child - first_child]
+                    if tile == 0:
+                        begin_search(rules, nodes, child)
+                        choose_features(rules, features, nodes[child].path, usable)
+                    search_features(
+                        layout, packing, rules, own_features, usable, pool[nodes[child].slot],
+                        nodes[child].count <= packed_rows, buffers, nodes, categories, child,
+                    )  # fmt: skip
+        for child in range(first_child, max(smaller, larger) + 1):
+            if nodes[child].slot >= 0 and storage.tiles.size > 0:
+                end_search(rules, nodes, child)
