@@ -32,8 +32,10 @@ def start_scores(
     start: Booster, table: Table, init_score: npt.NDArray[np.float64] | None, workers: Workers
 ) -> npt.NDArray[np.float64]:
     """Scores before the next iteration, added up in the order of training: first scores, then tree by tree."""
-    if init_score is None:
+    if init_score is None and start.trees:
         return start.forest.raw_scores(table, start.base_scores, workers=workers)
+    if init_score is None:
+        return np.repeat(start.base_scores[:, None], table.n_rows, axis=1)
     scores = init_score + start.base_scores[:, None]
     for iteration in range(start.n_iterations):
         scores = start.add_iteration(scores, table, iteration, workers)

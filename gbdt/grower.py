@@ -84,7 +84,7 @@ class TreeGrower:
         return Buffers(
             sums=np.empty((4, n_bins), np.int64),
             gains=np.empty(n_bins, np.float64),
-            order=np.empty(n_bins, np.int64),
+            order=np.empty(max(n_bins, self._parameters.num_leaves + 1), np.int64),
             usable=np.empty((2, len(layout)), np.uint8),
             goes_left=np.empty(65_536, np.uint8),
             block=np.empty(self._dataset.plan.n_positions, np.int64),

@@ -25,11 +25,13 @@ def newton_values(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """-T(G) / (H + l2) times the learning rate, from exact sums of the gradients as they were; and H."""
     scales = quantised.fine_gradient_scale, quantised.fine_hessian_scale
-    n_leaves = len(grown.leaves)
-    parts = workers.run_ranges(
-        lambda a, b: sum_leaves(grown.labels, gradients, hessians, *scales, a, b, grown.no_leaf + 1), len(gradients)
-    )
-    sums = sum(parts)[:n_leaves]
+
+    def sum_part(start: int, stop: int) -> npt.NDArray[np.int64]:
+        part = np.zeros((grown.no_leaf + 1, 2), np.int64)
+        sum_leaves(grown.labels, gradients, hessians, *scales, start, stop, part)
+        return part
+
+    sums = sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)]
     gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
     # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.

@@ -87,6 +87,16 @@ def float_from_bits(typing_context: Any, bits: Any) -> Any:
 
 
 @intrinsic
+def single_from_bits(typing_context: Any, bits: Any) -> Any:
+    """The float32 whose IEEE representation is the given int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic
 def bits_from_float(typing_context: Any, value: Any) -> Any:
     """The IEEE representation of a float64, as int64."""
 

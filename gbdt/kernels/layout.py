@@ -128,7 +128,7 @@ class Buffers(NamedTuple):
 
     sums: npt.NDArray[np.int64]  # [4, bin]: words, gradients, hessians, counts of the feature being searched
     gains: npt.NDArray[np.float64]  # [bin]
-    order: npt.NDArray[np.int64]  # [bin or feature]
+    order: npt.NDArray[np.int64]  # [bin, feature or leaf]
     usable: npt.NDArray[np.uint8]  # [2, feature]: whether the left and the right child may split at it
     goes_left: npt.NDArray[np.uint8]  # [stored value]
     block: npt.NDArray[np.int64]  # packed histogram of one block of rows

@@ -142,7 +142,7 @@ def expand_leaf(
                     usable = buffers.usable[child - first_child]
                     if tile == 0:
                         begin_search(rules, nodes, child)
-                        choose_features(rules, features, nodes[child].path, usable)
+                        choose_features(rules, features, nodes[child].path, buffers, usable)
                     search_features(
                         layout, packing, rules, own_features, usable, pool[nodes[child].slot],
                         nodes[child].count <= packed_rows, buffers, nodes, categories, child,

@@ -56,20 +56,18 @@ def sum_leaves(
     hessian_scale: float,
     start: int,
     stop: int,
-    n_labels: int,
-) -> npt.NDArray[np.int64]:
-    """Fixed-point gradient and hessian sums of rows start..stop by label; 1 is the hessian if there are none."""
-    sums = np.zeros((n_labels, 2), np.int64)
+    sums: npt.NDArray[np.int64],
+) -> None:
+    """Add the fixed-point gradients and hessians of rows start..stop by label; 1 is the hessian if there are none."""
     own_labels, own_gradients = labels[start:stop], gradients[start:stop]
     if hessians.size == 0:
         for row in range(own_labels.size):
             leaf = np.uint64(own_labels[row])
             sums[leaf, 0] += rounded(own_gradients[row], gradient_scale)
             sums[leaf, 1] += 1
-        return sums
+        return
     own_hessians = hessians[start:stop]
     for row in range(own_labels.size):
         leaf = np.uint64(own_labels[row])
         sums[leaf, 0] += rounded(own_gradients[row], gradient_scale)
         sums[leaf, 1] += rounded(own_hessians[row], hessian_scale)
-    return sums

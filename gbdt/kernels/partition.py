@@ -28,24 +28,34 @@ def fill_goes_left(
     """Write which stored values go left; return the answer for rows without an entry (sparse storage)."""
     feature, last_left = nodes[node].feature, nodes[node].bin
     n_bins, implicit = layout[feature].bins, layout[feature].implicit_bin
-    by_bin = np.empty(n_bins, np.uint8)
-    for b in range(by_bin.size):
-        by_bin[b] = 1 if b <= last_left else 0
-    if last_left >= 0 and layout[feature].missing_bin >= 0:
-        by_bin[layout[feature].missing_bin] = nodes[node].missing_left
+    if implicit >= 0 and layout[feature].storage == NARROW:
+        for value in range(256):
+            goes_left[value] = 0
+    first_value = layout[feature].first_value
+    missing_bin = layout[feature].missing_bin if last_left >= 0 else -1
+    implicit_goes_left = 0
+    for b in range(n_bins):
+        left = 1 if b <= last_left else 0
+        if b == missing_bin:
+            left = nodes[node].missing_left
+        if b == implicit:
+            implicit_goes_left = left
+        else:
+            goes_left[first_value + b - (1 if 0 <= implicit < b else 0)] = left
     if last_left < 0:
         for k in range(nodes[node].n_categories):
-            by_bin[categories[node, k]] = 1
-    if implicit < 0:
-        for b in range(by_bin.size):
-            goes_left[b] = by_bin[b]
-        return 0
-    if layout[feature].storage == NARROW:
+            b = categories[node, k]
+            if b == implicit:
+                implicit_goes_left = 1
+            else:
+                goes_left[first_value + b - (1 if 0 <= implicit < b else 0)] = 1
+    if implicit_goes_left == 1 and layout[feature].storage == NARROW:
+        # Rows in which another feature of the column is away from its usual bin have this one's usual bin.
+        last_value = first_value + n_bins - 1
         for value in range(256):
-            goes_left[value] = by_bin[implicit]
-    for stored in range(n_bins - 1):
-        goes_left[layout[feature].first_value + stored] = by_bin[stored + (1 if stored >= implicit else 0)]
-    return by_bin[implicit]
+            if value < first_value or value >= last_value:
+                goes_left[value] = 1
+    return implicit_goes_left
 
 
 @kernel

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
+from gbdt.kernels.compiler import inlined, kernel, single_from_bits
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.layout import RecordArray
 
@@ -21,10 +21,10 @@ def largest_magnitude(values: npt.NDArray[np.float32], start: int, stop: int) ->
     # The bits of non-negative floats are in the order of the floats, and only integer maxima are vectorised.
     # A view that starts at 0 tells the compiler that no index is negative.
     bits = values[start:stop].view(np.int32)
-    largest = np.zeros(1, np.int32)
+    largest = np.int32(0)
     for i in range(bits.size):
-        largest[0] = max(largest[0], bits[i] & np.int32(0x7FFFFFFF))
-    return float(largest.view(np.float32)[0])
+        largest = max(largest, bits[i] & np.int32(0x7FFFFFFF))
+    return float(single_from_bits(largest))
 
 
 @kernel

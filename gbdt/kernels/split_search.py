@@ -379,7 +379,11 @@ def search_categories(
 
 @inlined
 def choose_features(
-    rules: RecordArray, features: npt.NDArray[np.int64], path: np.uint64, usable: npt.NDArray[np.uint8]
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    path: np.uint64,
+    buffers: Buffers,
+    usable: npt.NDArray[np.uint8],
 ) -> None:
     """Mark the features a node may use: all of them, or those with the smallest hashes of (tree, node, feature)."""
     for feature in range(usable.size):
@@ -389,8 +393,7 @@ def choose_features(
         for k in range(features.size):
             usable[features[k]] = 1
         return
-    hashes = np.empty(features.size, np.float64)
-    order = np.empty(features.size, np.int64)
+    hashes, order = buffers.gains, buffers.order
     for k in range(features.size):
         hashes[k] = float(hash_counter(rules[0].node_key ^ path, np.uint64(features[k])) >> np.uint64(11))
         order[k] = k

@@ -59,14 +59,17 @@ def next_leaf(nodes: RecordArray, n_nodes: int, level_wise: bool) -> int:
 
 @inlined
 def replay_in_order(
-    nodes: RecordArray, max_leaves: int, level_wise: bool, chosen: npt.NDArray[np.int64]
+    nodes: RecordArray,
+    max_leaves: int,
+    level_wise: bool,
+    frontier: npt.NDArray[np.int64],
+    chosen: npt.NDArray[np.int64],
 ) -> tuple[int, int, int]:
     """Split by split what strict order does with the nodes so far.
 
     Writes the splits made to `chosen`; returns how many they are, how many more are due or probably due (as far
     as can be told without their children), and the first of those that nobody has taken yet, or -1.
     """
-    frontier = np.empty(max_leaves + 1, np.int64)
     frontier[0] = 0
     n_frontier, n_chosen, n_wanted, untaken = 1, 0, 0, np.int64(-1)
     while n_chosen + n_wanted < max_leaves - 1:
@@ -100,6 +103,7 @@ def choose_leaf(
     nodes: RecordArray,
     max_leaves: int,
     level_wise: bool,
+    frontier: npt.NDArray[np.int64],
     chosen: npt.NDArray[np.int64],
     shared: npt.NDArray[np.int64],
 ) -> int:
@@ -110,7 +114,7 @@ def choose_leaf(
             return best
         if shared[N_IN_FLIGHT] > 0:
             return _WAIT
-    n_chosen, n_wanted, untaken = replay_in_order(nodes, max_leaves, level_wise, chosen)
+    n_chosen, n_wanted, untaken = replay_in_order(nodes, max_leaves, level_wise, frontier, chosen)
     shared[N_CHOSEN] = n_chosen
     if n_wanted == 0:
         return _DONE
@@ -233,7 +237,7 @@ def grow_tree(
         elif leaf >= 0:
             hand_in(nodes, leaf, left, parent_slot, free_slot, free_slots, shared)
         handed_in = fetch(shared, N_HANDED_IN)
-        leaf = choose_leaf(nodes, max_leaves, level_wise, chosen, shared)
+        leaf = choose_leaf(nodes, max_leaves, level_wise, buffers.order, chosen, shared)
         if leaf >= 0:
             nodes[leaf].state = CLAIMED
             shared[N_CLAIMED] += 1
