@@ -148,7 +148,10 @@ class TreeGrower:
         leaves = np.zeros(1, np.int64)
         if len(splits):
             lefts: npt.NDArray[np.int64] = nodes["left"][splits]
-            leaves = np.setdiff1d(np.concatenate((lefts, lefts + 1)), splits)
+            children = np.concatenate((lefts, lefts + 1))
+            is_split = np.zeros(len(nodes), bool)
+            is_split[splits] = True
+            leaves = children[~is_split[children]]
             leaves = leaves[np.argsort(nodes["start"][leaves])]
         elif growth.every_row:
             self._rows[:] = np.arange(growth.n_rows, dtype=np.uint32)

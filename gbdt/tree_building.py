@@ -54,6 +54,8 @@ def _category_sets(
 
     Missing values of a categorical split go where their bin goes; the bin itself is no category.
     """
+    if np.all(nodes["bin"] >= 0):
+        return np.empty(0, np.int32), np.zeros(len(nodes), np.int64), np.zeros(len(nodes), bool)
     chosen = grown.categories[grown.splits]
     n_chosen = np.where(nodes["bin"] < 0, nodes["n_categories"], 0)
     is_chosen = np.arange(chosen.shape[1]) < n_chosen[:, None]

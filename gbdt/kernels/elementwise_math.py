@@ -1,14 +1,14 @@
 """exp, log and rounding noise whose bits do not depend on position, vector width or math library.
 
-libm, SVML and their vector and scalar tails all round differently; these use only additions, multiplications,
-one division and bit moves, so every row gets the same bits in whatever loop it is met.
+libm, SVML and their vector and scalar tails all round differently; these use only additions, multiplications (some
+of them fused, explicitly), one division and bit moves, so every row gets the same bits in whatever loop it is met.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined
+from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, multiply_add
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01
@@ -21,23 +21,23 @@ _SMALLEST_NORMAL = 2.2250738585072014e-308
 def exp(x: float) -> float:
     """e to the x, for |x| clipped to 708: within 1 unit in the last place or two of the true value."""
     x = min(max(x, -708.0), 708.0)
-    power = np.floor(x * _LOG2_E + 0.5)
-    r = (x - power * _LN2_HIGH) - power * _LN2_LOW
+    power = np.floor(multiply_add(x, _LOG2_E, 0.5))
+    r = multiply_add(power, -_LN2_LOW, multiply_add(power, -_LN2_HIGH, x))
     # Taylor's series to r^13; |r| <= ln(2) / 2 leaves a remainder below 5e-18.
     series = 1.0 / 6227020800.0
-    series = series * r + 1.0 / 479001600.0
-    series = series * r + 1.0 / 39916800.0
-    series = series * r + 1.0 / 3628800.0
-    series = series * r + 1.0 / 362880.0
-    series = series * r + 1.0 / 40320.0
-    series = series * r + 1.0 / 5040.0
-    series = series * r + 1.0 / 720.0
-    series = series * r + 1.0 / 120.0
-    series = series * r + 1.0 / 24.0
-    series = series * r + 1.0 / 6.0
-    series = series * r + 0.5
-    series = series * r + 1.0
-    series = series * r + 1.0
+    series = multiply_add(series, r, 1.0 / 479001600.0)
+    series = multiply_add(series, r, 1.0 / 39916800.0)
+    series = multiply_add(series, r, 1.0 / 3628800.0)
+    series = multiply_add(series, r, 1.0 / 362880.0)
+    series = multiply_add(series, r, 1.0 / 40320.0)
+    series = multiply_add(series, r, 1.0 / 5040.0)
+    series = multiply_add(series, r, 1.0 / 720.0)
+    series = multiply_add(series, r, 1.0 / 120.0)
+    series = multiply_add(series, r, 1.0 / 24.0)
+    series = multiply_add(series, r, 1.0 / 6.0)
+    series = multiply_add(series, r, 0.5)
+    series = multiply_add(series, r, 1.0)
+    series = multiply_add(series, r, 1.0)
     return series * float_from_bits((np.int64(power) + 1023) << 52)
 
 

@@ -126,10 +126,12 @@ def _softmax_of_block(score: FloatArray, start: int, stop: int, probabilities: F
             power = exp(block[place] - highest[place])
             probability[place] = power
             total[place] += power
+    for place in range(_BLOCK_ROWS):
+        total[place] = 1.0 / total[place]
     for number in range(score.shape[0]):
         probability = probabilities[number]
         for place in range(stop - start):
-            probability[place] /= total[place]
+            probability[place] *= total[place]
 
 
 @kernel
