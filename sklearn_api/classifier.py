@@ -57,7 +57,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         subsample_freq: int = 0,
         colsample_bytree: float = 1.0,
         colsample_bynode: float = 1.0,
-        cat_smooth: float = 10.0,
+        cat_smooth: float = 20.0,
         cat_l2: float = 10.0,
         max_cat_threshold: int = 32,
         max_cat_to_onehot: int = 4,
