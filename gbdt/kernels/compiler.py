@@ -18,6 +18,8 @@ import numba
 from llvmlite import ir
 from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.types.containers import BaseTuple
+from numba.core.types.misc import MemInfoPointer
 from numba.extending import intrinsic
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -131,7 +133,7 @@ def borrowed(typing_context: Any, arrays: Any) -> Any:
 
 
 def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
-    if isinstance(kind, types.BaseTuple):
+    if isinstance(kind, BaseTuple):
         items = [
             _uncounted(context, builder, item_kind, builder.extract_value(value, place))
             for place, item_kind in enumerate(kind)
@@ -141,7 +143,7 @@ def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     source, result = make(context, builder, value), make(context, builder)
     for name in ("data", "shape", "strides", "itemsize", "nitems"):
         setattr(result, name, getattr(source, name))
-    result.meminfo = context.get_constant_null(types.MemInfoPointer(types.voidptr))
+    result.meminfo = context.get_constant_null(MemInfoPointer(types.voidptr))
     result.parent = context.get_constant_null(types.pyobject)
     return result._getvalue()
 
