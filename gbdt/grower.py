@@ -136,7 +136,7 @@ class TreeGrower:
                 self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words,
                 self._pool, buffers, self._nodes, self._categories,
                 parameters.num_leaves, parameters.grow_policy == "depthwise",
-                n_parts, self._free_slots, self._chosen, self._shared,
+                n_parts, len(self._buffers) == 1, self._free_slots, self._chosen, self._shared,
             )  # fmt: skip
 
         self._free_slots[: len(self._pool) - 1] = np.arange(len(self._pool) - 1, 0, -1)

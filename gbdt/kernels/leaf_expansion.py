@@ -96,11 +96,13 @@ def expand_leaf(
     node: int,
     left: int,
     free_slot: int,
+    is_last: bool,
 ) -> None:
     """Split a leaf at its best split into nodes `left` and `left + 1`, and find their best splits.
 
     The larger child takes over the parent's slot of the histogram pool, the smaller one gets `free_slot`. The root
-    is the only child of node -1: its histogram is in the slot already, and there is nothing to partition.
+    is the only child of node -1: its histogram is in the slot already, and there is nothing to partition. Nobody will
+    ask for the splits of the children of a tree's last split.
     """
     is_root = node < 0
     smaller, larger, parent_slot, parent_packed = np.int64(0), np.int64(0), free_slot, np.bool_(0)
@@ -117,7 +119,7 @@ def expand_leaf(
         larger = 2 * left + 1 - smaller
         parent_slot, parent_packed = nodes[node].slot, nodes[node].count <= packed_rows
         nodes[node].slot = -1
-    if may_split(rules, nodes, larger):
+    if may_split(rules, nodes, larger) and not is_last:
         nodes[larger].slot = parent_slot
         if may_split(rules, nodes, smaller):
             nodes[smaller].slot = free_slot

@@ -202,6 +202,7 @@ def grow_tree(
     max_leaves: int,
     level_wise: bool,
     n_parts: int,
+    alone: bool,
     free_slots: npt.NDArray[np.int64],
     chosen: npt.NDArray[np.int64],
     shared: npt.NDArray[np.int64],
@@ -212,7 +213,7 @@ def grow_tree(
     nodes, categories, free_slots, chosen, shared = borrowed((nodes, categories, free_slots, chosen, shared))
     build_root_parts(storage, packing, rows, n_rows, every_row, words, pool, buffers.block, n_parts, shared)
     leaf, left, parent_slot, free_slot = np.int64(_WAIT), np.int64(0), np.int64(0), np.int64(0)
-    is_root = fetch_and_add(shared, ROOT_TAKEN, 1) == 0
+    is_root, is_last = fetch_and_add(shared, ROOT_TAKEN, 1) == 0, np.bool_(0)
     if is_root:
         built = fetch(shared, PARTS_BUILT)
         while built < n_parts:
@@ -225,7 +226,7 @@ def grow_tree(
         if is_root or leaf >= 0:
             expand_leaf(
                 storage, layout, packing, rules, features, rows, scratch, every_row, words,
-                pool, buffers, nodes, categories, leaf, left, free_slot,
+                pool, buffers, nodes, categories, leaf, left, free_slot, is_last,
             )  # fmt: skip
         acquire(shared, LOCK)
         if is_root:
@@ -242,6 +243,8 @@ def grow_tree(
             nodes[leaf].state = CLAIMED
             shared[N_CLAIMED] += 1
             shared[N_IN_FLIGHT] += 1
+            # Several threads may find later that another leaf was due.
+            is_last = alone and shared[N_CLAIMED] == max_leaves - 1
             left = shared[N_NODES]
             shared[N_NODES] += 2
             shared[N_FREE] -= 1
