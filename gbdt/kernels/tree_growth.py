@@ -150,7 +150,7 @@ def hand_in(
     fetch_and_add(shared, N_HANDED_IN, 1)
 
 
-@kernel
+@inlined
 def build_root_parts(
     storage: BinStorage,
     packing: RecordArray,
