@@ -15,10 +15,12 @@ from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
+import llvmlite.binding as llvm
 import numba
 from llvmlite import ir
 from numba.core import types
 from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core.runtime import _nrt_python
 from numba.core.types.containers import BaseTuple
 from numba.core.types.misc import MemInfoPointer
 from numba.extending import intrinsic
@@ -54,10 +56,23 @@ class _FolderCache(FunctionCache):
         )
 
     def load_overload(self, signature: Any, target_context: Any) -> Any:
-        found = super().load_overload(signature, target_context)
+        _register_runtime()
+        with self._guard_against_spurious_io_errors():
+            found = self._load_overload(signature, target_context)
         if found is None:
             _say_that_it_compiles()
         return found
+
+
+@cache
+def _register_runtime() -> None:
+    """Make the functions of numba's runtime known to compiled code.
+
+    numba would set up all it needs to compile before it reads a kernel from disk: types, implementations, a runtime
+    compiled anew. Without them a first fit takes 40 MB and a third of a second less.
+    """
+    for name, address in _nrt_python.c_helpers.items():
+        llvm.add_symbol(name if name.startswith("_") else f"NRT_{name}", address)
 
 
 @cache
