@@ -41,9 +41,9 @@ class TrainParameters:
     subsample_freq: int = 0
     colsample_bytree: float = 1.0
     colsample_bynode: float = 1.0
-    cat_smooth: float = 20.0
+    cat_smooth: float = 10.0
     cat_l2: float = 10.0
-    max_cat_threshold: int = 32
+    max_cat_threshold: int = 24
     max_cat_to_onehot: int = 4
     min_data_per_group: int = 100
     precision: Literal["auto", "fast", "exact"] = "auto"
