@@ -106,7 +106,7 @@ class Compressor:
 
     def _compensated(self, array: npt.NDArray[Any], key: str, entry: Entry | None) -> FloatArray:
         values = array.reshape(-1)
-        if self.nan_policy == "zero":
+        if self.nan_policy == "zero" and not np.isfinite(values).all():
             values = np.where(np.isfinite(values), values, values.dtype.type(0))
         if entry is not None and entry.residual is not None:
             with np.errstate(over="ignore"):

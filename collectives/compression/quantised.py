@@ -68,8 +68,13 @@ class OneBit(GatheredCodec):
 
     def encode(self, values: FloatArray, round_: Round) -> bytes:
         negative = values < 0
-        sizes = np.abs(values)
-        means = np.stack([self._means(sizes, ~negative), self._means(sizes, negative)])
+        starts = _block_starts(values.size, self.block_size)
+        # Converted first: `reduceat` that converts as it goes takes ten times as long.
+        n_negative = np.add.reduceat(negative.astype(np.int64), starts)
+        n_values = np.diff(starts, append=values.size)
+        positive_means = self._means(np.maximum(values, 0), n_values - n_negative)
+        negative_means = self._means(np.maximum(-values, 0), n_negative)
+        means = np.concatenate([positive_means, negative_means])
         return _little_endian(means).tobytes() + np.packbits(negative).tobytes()
 
     def decode(self, body: ByteArray, round_: Round) -> FloatArray:
@@ -79,18 +84,19 @@ class OneBit(GatheredCodec):
         bits = np.unpackbits(body[border:])
         if bits[layout.count :].any():
             raise PayloadError("a bit after the last value is set, which an encoder never does")
-        return np.where(
-            bits[: layout.count],
-            _spread(-negative_means, layout.count, self.block_size),
-            _spread(positive_means, layout.count, self.block_size),
-        )
+        # Exact, as one of the two products is zero, and without the 5 ns a value of `numpy.where` on random signs.
+        negative = bits[: layout.count].astype(layout.dtype)
+        values = (1 - negative) * _spread(positive_means, layout.count, self.block_size)
+        values -= negative * _spread(negative_means, layout.count, self.block_size)
+        return values
 
-    def _means(self, sizes: FloatArray, chosen: npt.NDArray[np.bool_]) -> FloatArray:
-        starts = _block_starts(sizes.size, self.block_size)
-        counts = np.maximum(np.add.reduceat(chosen, starts, dtype=np.int64), 1)
+    def _means(self, sizes: FloatArray, counts: npt.NDArray[np.int64]) -> FloatArray:
+        """The sum of each block over its count."""
         # Divided before they are added: a sum of the largest floats would overflow.
-        shares = np.where(chosen, sizes, 0) / sizes.dtype.type(self.block_size)
-        means = np.add.reduceat(shares, starts, dtype=np.float64) * (self.block_size / counts)
+        shares = sizes / sizes.dtype.type(self.block_size)
+        with np.errstate(over="ignore"):
+            sums = np.add.reduceat(shares, _block_starts(sizes.size, self.block_size)).astype(np.float64)
+        means = sums * (self.block_size / np.maximum(counts, 1))
         return np.minimum(means, np.finfo(sizes.dtype).max).astype(sizes.dtype)
 
 
