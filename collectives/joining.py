@@ -1,0 +1,41 @@
+"""Becoming a rank: from a rendezvous record to a communicator."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from collectives.addresses import Listener
+from collectives.communicator import DEFAULT_TIMEOUT, Communicator
+from collectives.frames import session_number
+from collectives.mesh import connect_mesh
+from collectives.negotiation import TlsContexts
+from collectives.rendezvous import Rendezvous
+from collectives.session import Session
+from collectives.transports.sockets import socket_transport
+
+
+@dataclass(frozen=True)
+class JoinOptions:
+    """How ranks talk. All ranks of a session use the same options.
+
+    `native=False` chooses the pure Python loop, `buffer_bytes` fixes the socket buffers, `timeout` is the deadline
+    of calls and `join_timeout` that of coming together, both in seconds.
+    """
+
+    timeout: float = DEFAULT_TIMEOUT
+    join_timeout: float = 60.0
+    tls: TlsContexts | None = None
+    native: bool | None = None
+    buffer_bytes: int | None = None
+
+
+def join(rendezvous: Rendezvous, rank: int, listener: Listener, options: JoinOptions | None = None) -> Communicator:
+    """Connect with all other ranks. `listener` is the one whose address the record names; it is closed in any case."""
+    options = JoinOptions() if options is None else options
+    with listener:
+        if not 0 <= rank < rendezvous.world_size:
+            raise ValueError(f"rank must be from 0 to {rendezvous.world_size - 1}, got {rank}")
+        connections = connect_mesh(rendezvous, rank, listener, options.join_timeout, options.tls, options.buffer_bytes)
+    transport = socket_transport(rank, connections, options.native)
+    session = Session(transport, rendezvous.session, session_number(rendezvous.session), rendezvous.generation)
+    return Communicator(session, options.timeout, rendezvous.hosts)

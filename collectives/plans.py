@@ -1,0 +1,83 @@
+"""From a call to work: the program, the headers of its messages, and the scratch space, kept for calls that repeat."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+
+import numpy as np
+
+from collectives.frames import Header, Kind, dtype_code
+from collectives.kernels.layout import ACTION, COUNT, HEADER_WORDS, PEER, PHASE, SEND
+from collectives.reducers import Array, Reducer
+from collectives.schedules.choice import ALGORITHMS, Shape, choose, make_program
+from collectives.session import Session
+from collectives.transports.contract import Words, Work
+
+_KEPT_PLANS = 64
+# Scratch space above this is given back after the call.
+_KEPT_SCRATCH = 16 << 20
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Work that can be started, and how many elements of scratch space it needs."""
+
+    work: Work
+    scratch_count: int
+
+
+class Planner:
+    """Makes plans for one session and keeps the latest."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._plans: OrderedDict[object, Plan] = OrderedDict()
+        self._scratch = np.empty(0, np.uint8)
+
+    def plan(self, shape: Shape, dtype: np.dtype[np.generic], reducer: Reducer | None, algorithm: str | None) -> Plan:
+        """The plan of a collective call."""
+        key = (shape, dtype, reducer, algorithm)
+        if key in self._plans:
+            self._plans.move_to_end(key)
+            return self._plans[key]
+        name = choose(shape) if algorithm is None else algorithm
+        program = make_program(shape, name)
+        header = Header(
+            Kind.DATA,
+            self._session.number,
+            self._session.generation,
+            self._session.rank,
+            operation=shape.operation,
+            reducer=0 if reducer is None else reducer.code,
+            dtype=dtype_code(dtype),
+            # What all_to_all sends differs from rank to rank; its messages are compared one by one.
+            count=0 if shape.incoming else shape.total,
+            root=shape.root,
+            algorithm=ALGORITHMS[shape.operation].index(name),
+        )
+        work = Work(program.rows, header_table(header, program.rows, dtype.itemsize), dtype, reducer)
+        plan = self._plans[key] = Plan(work, program.scratch_count)
+        if len(self._plans) > _KEPT_PLANS:
+            self._plans.popitem(last=False)
+        return plan
+
+    def scratch(self, count: int, dtype: np.dtype[np.generic]) -> Array:
+        """Room for `count` elements, valid until the next call."""
+        size = count * dtype.itemsize
+        if size > _KEPT_SCRATCH:
+            return np.empty(count, dtype)
+        if size > len(self._scratch):
+            self._scratch = np.empty(size, np.uint8)
+        return self._scratch[:size].view(dtype)
+
+
+def header_table(header: Header, rows: Words, itemsize: int) -> Words:
+    """The header of each sending row, and for each receiving row the one that must arrive."""
+    table = np.empty((len(rows), HEADER_WORDS), np.int64)
+    table[:] = np.frombuffer(header.encode(), np.int64)
+    words = table.view(np.uint32).reshape(len(rows), 2 * HEADER_WORDS)
+    words[:, 5] = np.where(rows[:, ACTION] == SEND, header.rank, rows[:, PEER])
+    table[:, 6] = rows[:, COUNT] * itemsize
+    words[:, 15] |= rows[:, PHASE].astype(np.uint32)
+    return table
