@@ -1,4 +1,4 @@
-"""Where ranks listen: `tcp://host:port`, `tcp://[ipv6]:port` or `unix:///path`, and listeners that keep what they bound.
+"""Where ranks listen (`tcp://host:port`, `tcp://[ipv6]:port`, `unix:///path`), and listeners that keep what they bound.
 
 A listener binds before its address is told to anybody, and the same socket accepts later. Asking for a free port,
 letting it go and binding it again would leave a moment in which somebody else can take it.

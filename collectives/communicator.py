@@ -8,20 +8,18 @@ to. Results have the same bits on every rank: where order matters, contributions
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import ParamSpec, Self, TypeVar
 
 import numpy as np
 
 from collectives.arrays import check_counts, check_dtype, flat, output, separate
 from collectives.frames import Operation
 from collectives.handles import Handle, InOrder
-from collectives.plans import Planner
+from collectives.plans import Call, Planner
 from collectives.point_to_point import PointToPoint
 from collectives.reducers import Array, Reducer, find_reducer
-from collectives.schedules.choice import Shape, check_algorithm
 from collectives.session import Session
 
 DEFAULT_TIMEOUT = 120.0
@@ -65,12 +63,11 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """The arrays of all ranks combined, element by element, on every rank."""
-        with self._call("all_reduce"):
+        with _CallGuard(self, "all_reduce"):
             reducer, values = find_reducer(op), flat(array)
-            reducer.check(values.dtype)
             result = output(out, np.shape(array), values.dtype)
-            shape = self._shape(Operation.ALL_REDUCE, (len(values),), values.dtype, reducer=reducer)
-            self._run(shape, reducer, algorithm, separate(values, out), result.reshape(-1), timeout)
+            call = Call(Operation.ALL_REDUCE, values.dtype, (len(values),), 0, reducer, algorithm)
+            self._run(call, separate(values, out), result.reshape(-1), timeout)
             return result
 
     def reduce(
@@ -83,14 +80,13 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array | None:
         """The arrays of all ranks combined, on the root; None on the others."""
-        with self._call("reduce"):
+        with _CallGuard(self, "reduce"):
             reducer, values = find_reducer(op), flat(array)
-            reducer.check(values.dtype)
             self._check_rank(root, "root")
             # Owners of blocks that are not the root need room for their block as well.
             result = np.empty(np.shape(array), values.dtype)
-            shape = self._shape(Operation.REDUCE, (len(values),), values.dtype, root, reducer)
-            self._run(shape, reducer, algorithm, values, result.reshape(-1), timeout)
+            call = Call(Operation.REDUCE, values.dtype, (len(values),), root, reducer, algorithm)
+            self._run(call, values, result.reshape(-1), timeout)
             return result if self.rank == root else None
 
     def broadcast(
@@ -103,18 +99,18 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """The root's array on every rank. On the others `array` only says which type and shape to expect."""
-        with self._call("broadcast"):
+        with _CallGuard(self, "broadcast"):
             self._check_rank(root, "root")
             values = np.asarray(array)
             check_dtype(values.dtype, "array")
-            shape = self._shape(Operation.BROADCAST, (values.size,), values.dtype, root)
+            call = Call(Operation.BROADCAST, values.dtype, (values.size,), root, algorithm=algorithm)
             if self.rank == root:
-                self._run(shape, None, algorithm, _NOTHING, flat(values), timeout)
+                self._run(call, _NOTHING, flat(values), timeout)
                 result = output(out, values.shape, values.dtype)
                 result[...] = values
                 return result
             result = output(out, values.shape, values.dtype)
-            self._run(shape, None, algorithm, _NOTHING, result.reshape(-1), timeout)
+            self._run(call, _NOTHING, result.reshape(-1), timeout)
             return result
 
     def all_gather(
@@ -126,18 +122,18 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """The arrays of all ranks, which have one shape, stacked in rank order along a new first axis."""
-        with self._call("all_gather"):
+        with _CallGuard(self, "all_gather"):
             values = flat(array)
             result = output(out, (self.world_size, *np.shape(array)), values.dtype)
-            shape = self._shape(Operation.ALL_GATHER, (len(values),) * self.world_size, values.dtype)
-            self._run(shape, None, algorithm, separate(values, out), result.reshape(-1), timeout)
+            call = Call(Operation.ALL_GATHER, values.dtype, (len(values),) * self.world_size, algorithm=algorithm)
+            self._run(call, separate(values, out), result.reshape(-1), timeout)
             return result
 
     def all_gather_unequal(
         self, array: Array, *, algorithm: str | None = None, timeout: float | None = None
     ) -> list[Array]:
         """The arrays of all ranks, which may differ in the length of their first axis, in rank order."""
-        with self._call("all_gather_unequal"):
+        with _CallGuard(self, "all_gather_unequal"):
             values, own = flat(array), np.asarray(array)
             if own.ndim == 0:
                 raise ValueError("array must have at least one axis")
@@ -145,23 +141,23 @@ class Communicator:
             width = int(np.prod(own.shape[1:], dtype=np.int64))
             counts = tuple(int(length) * width for length in lengths)
             result = np.empty((int(lengths.sum()), *own.shape[1:]), values.dtype)
-            shape = self._shape(Operation.ALL_GATHER, counts, values.dtype)
-            self._run(shape, None, algorithm, values, result.reshape(-1), timeout)
+            call = Call(Operation.ALL_GATHER, values.dtype, counts, algorithm=algorithm)
+            self._run(call, values, result.reshape(-1), timeout)
             return np.split(result, np.cumsum(lengths)[:-1])
 
     def gather(self, array: Array, root: int = 0, *, timeout: float | None = None) -> Array | None:
         """The arrays of all ranks stacked in rank order, on the root; None on the others."""
-        with self._call("gather"):
+        with _CallGuard(self, "gather"):
             self._check_rank(root, "root")
             values = flat(array)
             result = np.empty((self.world_size, *np.shape(array)), values.dtype) if self.rank == root else None
-            shape = self._shape(Operation.GATHER, (len(values),) * self.world_size, values.dtype, root)
-            self._run(shape, None, None, values, values[:0] if result is None else result.reshape(-1), timeout)
+            call = Call(Operation.GATHER, values.dtype, (len(values),) * self.world_size, root)
+            self._run(call, values, values[:0] if result is None else result.reshape(-1), timeout)
             return result
 
     def scatter(self, array: Array | None, out: Array, root: int = 0, *, timeout: float | None = None) -> Array:
         """`out` filled with the root's array[rank]. Only the root's `array` is looked at."""
-        with self._call("scatter"):
+        with _CallGuard(self, "scatter"):
             self._check_rank(root, "root")
             result = output(out, np.shape(out), np.asarray(out).dtype)
             check_dtype(result.dtype, "out")
@@ -171,8 +167,8 @@ class Communicator:
                 if array is None or np.shape(array) != expected or np.asarray(array).dtype != result.dtype:
                     raise ValueError(f"array must be an array of {result.dtype} with shape {expected} on the root")
                 source = separate(flat(array), out)
-            shape = self._shape(Operation.SCATTER, (result.size,) * self.world_size, result.dtype, root)
-            self._run(shape, None, None, source, result.reshape(-1), timeout)
+            call = Call(Operation.SCATTER, result.dtype, (result.size,) * self.world_size, root)
+            self._run(call, source, result.reshape(-1), timeout)
             return result
 
     def reduce_scatter(
@@ -185,9 +181,8 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """This rank's part of the combined arrays: `counts` rows of the first axis for each rank, or equal parts."""
-        with self._call("reduce_scatter"):
+        with _CallGuard(self, "reduce_scatter"):
             reducer, values, own = find_reducer(op), flat(array), np.asarray(array)
-            reducer.check(values.dtype)
             if own.ndim == 0 or (counts is None and own.shape[0] % self.world_size):
                 raise ValueError(f"array of shape {own.shape} has no {self.world_size} equal parts; give counts")
             rows = check_counts(
@@ -198,15 +193,15 @@ class Communicator:
             )
             width = int(np.prod(own.shape[1:], dtype=np.int64))
             result = np.empty((rows[self.rank], *own.shape[1:]), values.dtype)
-            shape = self._shape(
-                Operation.REDUCE_SCATTER, tuple(count * width for count in rows), values.dtype, reducer=reducer
+            call = Call(
+                Operation.REDUCE_SCATTER, values.dtype, tuple(count * width for count in rows), 0, reducer, algorithm
             )
-            self._run(shape, reducer, algorithm, values, result.reshape(-1), timeout)
+            self._run(call, values, result.reshape(-1), timeout)
             return result
 
     def all_to_all(self, array: Array, *, timeout: float | None = None) -> Array:
         """array[p] goes to rank p; result[p] is what rank p had for this rank."""
-        with self._call("all_to_all"):
+        with _CallGuard(self, "all_to_all"):
             own = np.asarray(array)
             if own.ndim == 0 or own.shape[0] != self.world_size:
                 raise ValueError(
@@ -214,13 +209,13 @@ class Communicator:
                 )
             values, result = flat(own), np.empty(own.shape, own.dtype)
             counts = (len(values) // self.world_size,) * self.world_size
-            shape = self._shape(Operation.ALL_TO_ALL, counts, values.dtype, incoming=counts)
-            self._run(shape, None, None, values, result.reshape(-1), timeout)
+            call = Call(Operation.ALL_TO_ALL, values.dtype, counts, incoming=counts)
+            self._run(call, values, result.reshape(-1), timeout)
             return result
 
     def all_to_all_unequal(self, arrays: Sequence[Array], *, timeout: float | None = None) -> list[Array]:
         """arrays[p] goes to rank p; the result has what each rank had for this one. Only first axes may differ."""
-        with self._call("all_to_all_unequal"):
+        with _CallGuard(self, "all_to_all_unequal"):
             if len(arrays) != self.world_size or any(np.ndim(array) == 0 for array in arrays):
                 raise ValueError(f"arrays must hold one array with a first axis for each of {self.world_size} ranks")
             values = np.concatenate([np.asarray(array) for array in arrays])
@@ -228,31 +223,31 @@ class Communicator:
             incoming = self.all_to_all(lengths, timeout=timeout)
             width = int(np.prod(values.shape[1:], dtype=np.int64))
             result = np.empty((int(incoming.sum()), *values.shape[1:]), values.dtype)
-            shape = self._shape(
+            call = Call(
                 Operation.ALL_TO_ALL,
-                tuple(int(length) * width for length in lengths),
                 values.dtype,
+                tuple(int(length) * width for length in lengths),
                 incoming=tuple(int(length) * width for length in incoming),
             )
-            self._run(shape, None, None, flat(values), result.reshape(-1), timeout)
+            self._run(call, flat(values), result.reshape(-1), timeout)
             return np.split(result, np.cumsum(incoming)[:-1])
 
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None) -> None:
         """Return once every rank has called it."""
-        with self._call("barrier"):
-            shape = self._shape(Operation.BARRIER, (0,), _NOTHING.dtype)
-            self._run(shape, None, algorithm, _NOTHING, _NOTHING, timeout)
+        with _CallGuard(self, "barrier"):
+            call = Call(Operation.BARRIER, _NOTHING.dtype, (0,), algorithm=algorithm)
+            self._run(call, _NOTHING, _NOTHING, timeout)
 
     # Point to point.
 
     def send(self, array: Array, destination: int, *, tag: int = 0, timeout: float | None = None) -> None:
         """Send an array to one rank, which must call `recv` as its next call that concerns this rank."""
-        with self._call("send"):
+        with _CallGuard(self, "send"):
             self._exchange(flat(array), destination, _NOTHING, None, tag, timeout)
 
     def recv(self, out: Array, source: int, *, tag: int = 0, timeout: float | None = None) -> Array:
         """`out` filled with an array of the same type and size that one rank sends."""
-        with self._call("recv"):
+        with _CallGuard(self, "recv"):
             result = output(out, np.shape(out), np.asarray(out).dtype)
             self._exchange(_NOTHING, None, result.reshape(-1), source, tag, timeout)
             return result
@@ -268,7 +263,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """Send to one rank and receive from one (the same or another) side by side."""
-        with self._call("send_recv"):
+        with _CallGuard(self, "send_recv"):
             result = output(out, np.shape(out), np.asarray(out).dtype)
             self._exchange(separate(flat(array), out), destination, result.reshape(-1), source, tag, timeout)
             return result
@@ -303,46 +298,12 @@ class Communicator:
 
     # How calls are made.
 
-    @contextmanager
-    def _call(self, name: str) -> Iterator[None]:
-        """Run one call at a time; a call with bad arguments ends the session, so that nobody waits for this rank."""
-        self._started.wait_for_started()
-        with self._lock:
-            self._session.check_usable()
-            try:
-                yield
-            except (TypeError, ValueError) as error:
-                self.abort(f"{name} (sequence {self._sequence}) was called with bad arguments: {error}")
-                raise
-
-    def _shape(
-        self,
-        operation: Operation,
-        counts: tuple[int, ...],
-        dtype: np.dtype[Any],
-        root: int = 0,
-        reducer: Reducer | None = None,
-        incoming: tuple[int, ...] = (),
-    ) -> Shape:
-        order_free = reducer is not None and reducer.is_order_free(dtype)
-        return Shape(operation, self.rank, self.world_size, counts, dtype.itemsize, root, order_free, incoming)
-
-    def _run(
-        self,
-        shape: Shape,
-        reducer: Reducer | None,
-        algorithm: str | None,
-        source: Array,
-        target: Array,
-        timeout: float | None,
-    ) -> None:
-        if algorithm is not None:
-            check_algorithm(shape.operation, algorithm)
-        plan = self._planner.plan(shape, target.dtype, reducer, algorithm)
-        plan.work.start(self._sequence, [source, target, self._planner.scratch(plan.scratch_count, target.dtype)])
-        name = f"{shape.operation.name.lower()} (sequence {self._sequence})"
-        self._session.run(plan.work, name, self._deadline(timeout))
-        self._sequence += 1
+    def _run(self, call: Call, source: Array, target: Array, timeout: float | None) -> None:
+        plan, sequence = self._planner.plan(call), self._sequence
+        scratch = self._planner.scratch(plan.scratch_count, target.dtype)
+        plan.work.start(sequence, [source, target, scratch])
+        self._session.run(plan.work, (call.operation, sequence), self._deadline(timeout))
+        self._sequence = sequence + 1
 
     def _exchange(
         self,
@@ -372,3 +333,34 @@ class Communicator:
         if not 0 < seconds < float("inf"):
             raise ValueError(f"timeout must be a finite number of seconds above 0, got {seconds}")
         return seconds
+
+
+class _CallGuard:
+    """Lets one call run at a time; a call with bad arguments ends the session, so that nobody waits for this rank."""
+
+    __slots__ = ("_communicator", "_name")
+
+    def __init__(self, communicator: Communicator, name: str) -> None:
+        self._communicator = communicator
+        self._name = name
+
+    def __enter__(self) -> None:
+        communicator = self._communicator
+        communicator._started.wait_for_started()
+        communicator._lock.acquire()
+        try:
+            communicator._session.check_usable()
+        except BaseException:
+            communicator._lock.release()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        communicator = self._communicator
+        try:
+            if isinstance(error, TypeError | ValueError):
+                where = f"{self._name} (sequence {communicator._sequence})"
+                communicator.abort(f"{where} was called with bad arguments: {error}")
+        finally:
+            communicator._lock.release()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 
 class CollectiveError(RuntimeError):
@@ -25,12 +26,15 @@ class AuthenticationError(CollectiveError):
     """A peer could not prove that it knows the session's secret, or its TLS certificate was refused."""
 
 
-class CollectiveTimeout(CollectiveError):
+class CollectiveTimeout(CollectiveError):  # noqa: N818 - the name callers know from other libraries
     """A deadline passed; `missing_ranks` are those that were waited for."""
 
     def __init__(self, message: str, missing_ranks: Sequence[int] = ()) -> None:
         super().__init__(message)
         self.missing_ranks = tuple(missing_ranks)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.missing_ranks)
 
 
 class PeerLostError(CollectiveError):
@@ -40,6 +44,9 @@ class PeerLostError(CollectiveError):
         super().__init__(message)
         self.rank = rank
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.rank)
+
 
 class AbortedError(CollectiveError):
     """`abort` was called on some rank, or a call on some rank failed; `origin` is that rank."""
@@ -47,6 +54,9 @@ class AbortedError(CollectiveError):
     def __init__(self, message: str, origin: int) -> None:
         super().__init__(message)
         self.origin = origin
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (str(self), self.origin)
 
 
 class ClosedError(CollectiveError):

@@ -24,7 +24,7 @@ class Handle(Generic[Result]):
         return self._over.is_set()
 
     def wait(self, timeout: float | None = None) -> Result:
-        """What the call returned, or the error it raised. The call itself has a deadline; `timeout` only ends waiting."""
+        """What the call returned, or its error. The call itself has a deadline; `timeout` only ends the waiting."""
         if not self._over.wait(timeout):
             raise TimeoutError(f"the call is still under way after {timeout:g} s")
         if self._error is not None:

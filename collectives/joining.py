@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import dataclass
 
 from collectives.addresses import Listener
@@ -11,6 +12,8 @@ from collectives.mesh import connect_mesh
 from collectives.negotiation import TlsContexts
 from collectives.rendezvous import Rendezvous
 from collectives.session import Session
+from collectives.shared_memory import share_memory
+from collectives.transports.contract import Transport
 from collectives.transports.sockets import socket_transport
 
 
@@ -18,10 +21,11 @@ from collectives.transports.sockets import socket_transport
 class JoinOptions:
     """How ranks talk. All ranks of a session use the same options.
 
-    `native=False` chooses the pure Python loop, `buffer_bytes` fixes the socket buffers, `timeout` is the deadline
+    `shared_memory` moves messages through memory instead of sockets; all ranks must be on one host. `native=False` chooses the pure Python loop, `buffer_bytes` fixes the socket buffers, `timeout` is the deadline
     of calls and `join_timeout` that of coming together, both in seconds.
     """
 
+    shared_memory: bool = False
     timeout: float = DEFAULT_TIMEOUT
     join_timeout: float = 60.0
     tls: TlsContexts | None = None
@@ -36,6 +40,21 @@ def join(rendezvous: Rendezvous, rank: int, listener: Listener, options: JoinOpt
         if not 0 <= rank < rendezvous.world_size:
             raise ValueError(f"rank must be from 0 to {rendezvous.world_size - 1}, got {rank}")
         connections = connect_mesh(rendezvous, rank, listener, options.join_timeout, options.tls, options.buffer_bytes)
-    transport = socket_transport(rank, connections, options.native)
+    try:
+        transport = _transport(rendezvous, rank, connections, options)
+    except BaseException:
+        for connection in connections.values():
+            connection.close()
+        raise
     session = Session(transport, rendezvous.session, session_number(rendezvous.session), rendezvous.generation)
     return Communicator(session, options.timeout, rendezvous.hosts)
+
+
+def _transport(
+    rendezvous: Rendezvous, rank: int, connections: dict[int, socket.socket], options: JoinOptions
+) -> Transport:
+    if not options.shared_memory:
+        return socket_transport(rank, connections, options.native)
+    if len(set(rendezvous.hosts)) > 1:
+        raise ValueError(f"shared_memory=True needs all ranks on one host, the record names {set(rendezvous.hosts)}")
+    return share_memory(rank, connections, options.join_timeout)

@@ -4,19 +4,32 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.frames import Header, Kind, dtype_code
+from collectives.frames import Header, Kind, Operation, dtype_code
 from collectives.kernels.layout import ACTION, COUNT, HEADER_WORDS, PEER, PHASE, SEND
 from collectives.reducers import Array, Reducer
-from collectives.schedules.choice import ALGORITHMS, Shape, choose, make_program
+from collectives.schedules.choice import ALGORITHMS, Shape, check_algorithm, choose, make_program
 from collectives.session import Session
 from collectives.transports.contract import Words, Work
 
 _KEPT_PLANS = 64
 # Scratch space above this is given back after the call.
 _KEPT_SCRATCH = 16 << 20
+
+
+class Call(NamedTuple):
+    """What decides the plan of a collective call; a tuple, because it is made and looked up for every call."""
+
+    operation: Operation
+    dtype: np.dtype[Any]
+    counts: tuple[int, ...]
+    root: int = 0
+    reducer: Reducer | None = None
+    algorithm: str | None = None
+    incoming: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -32,16 +45,37 @@ class Planner:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._plans: OrderedDict[object, Plan] = OrderedDict()
+        self._plans: OrderedDict[Call, Plan] = OrderedDict()
         self._scratch = np.empty(0, np.uint8)
 
-    def plan(self, shape: Shape, dtype: np.dtype[np.generic], reducer: Reducer | None, algorithm: str | None) -> Plan:
+    def plan(self, call: Call) -> Plan:
         """The plan of a collective call."""
-        key = (shape, dtype, reducer, algorithm)
-        if key in self._plans:
-            self._plans.move_to_end(key)
-            return self._plans[key]
-        name = choose(shape) if algorithm is None else algorithm
+        plan = self._plans.get(call)
+        if plan is not None:
+            return plan
+        plan = self._plans[call] = self._make(call)
+        if len(self._plans) > _KEPT_PLANS:
+            self._plans.popitem(last=False)
+        return plan
+
+    def _make(self, call: Call) -> Plan:
+        dtype, reducer = call.dtype, call.reducer
+        if reducer is not None:
+            reducer.check(dtype)
+        order_free = reducer is not None and reducer.is_order_free(dtype)
+        shape = Shape(
+            call.operation,
+            self._session.rank,
+            self._session.world_size,
+            call.counts,
+            dtype.itemsize,
+            call.root,
+            order_free,
+            call.incoming,
+        )
+        if call.algorithm is not None:
+            check_algorithm(call.operation, call.algorithm)
+        name = choose(shape) if call.algorithm is None else call.algorithm
         program = make_program(shape, name)
         header = Header(
             Kind.DATA,
@@ -57,10 +91,7 @@ class Planner:
             algorithm=ALGORITHMS[shape.operation].index(name),
         )
         work = Work(program.rows, header_table(header, program.rows, dtype.itemsize), dtype, reducer)
-        plan = self._plans[key] = Plan(work, program.scratch_count)
-        if len(self._plans) > _KEPT_PLANS:
-            self._plans.popitem(last=False)
-        return plan
+        return Plan(work, program.scratch_count)
 
     def scratch(self, count: int, dtype: np.dtype[np.generic]) -> Array:
         """Room for `count` elements, valid until the next call."""

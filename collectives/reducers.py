@@ -22,7 +22,7 @@ Combine = Callable[[Array, Array], Array]
 COMPILED_TYPES = frozenset("bhilqBHILQfd")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Reducer:
     """A named operation: `combine(left, right)` returns the result for two arrays of one type and length.
 

@@ -43,6 +43,8 @@ from collectives.kernels.layout import (
 from collectives.mismatch import describe_mismatch, signature
 from collectives.transports.contract import Transport, Work
 
+CallName = str | tuple[Operation, int]
+
 PROBE_SECONDS = 0.25
 # How long to look for the reason when a connection ends without one.
 REASON_SECONDS = 0.2
@@ -81,8 +83,8 @@ class Session:
         if self._closed:
             raise ClosedError(f"rank {self.rank}: the communicator of session {self.name!r} is closed")
 
-    def run(self, work: Work, call: str, timeout: float) -> None:
-        """Run work to its end, or end the session. `call` names it in errors."""
+    def run(self, work: Work, call: CallName, timeout: float) -> None:
+        """Run work to its end, or end the session. `call` names it in errors: a text, or operation and sequence."""
         with self._running:
             self.check_usable()
             try:
@@ -92,10 +94,10 @@ class Session:
                 raise
             except BaseException as error:
                 # Messages may be half through: nothing on these connections can be trusted any more.
-                self._fail(AbortedError(f"rank {self.rank} left {call}: {error!r}", self.rank), work)
+                self._fail(AbortedError(f"rank {self.rank} left {_words(call)}: {error!r}", self.rank), work)
                 raise
 
-    def _run(self, work: Work, call: str, timeout: float) -> None:
+    def _run(self, work: Work, call: CallName, timeout: float) -> None:
         began = time.monotonic_ns()
         until, probe_at = began + int(timeout * 1e9), began + int(PROBE_SECONDS * 1e9)
         while True:
@@ -105,14 +107,14 @@ class Session:
             if status == WOKEN:
                 self.check_usable()
             elif status == LOST:
-                self._lost(work, call)
+                self._lost(work, _words(call))
             elif status == EXPIRED and time.monotonic_ns() < until:
                 self._send_probes(work)
                 probe_at = until
             elif status == EXPIRED:
-                raise self._late(work, call, timeout)
+                raise self._late(work, _words(call), timeout)
             elif status != INTERRUPTED:
-                self._unexpected(work, call)
+                self._unexpected(work, _words(call))
 
     def _send_probes(self, work: Work) -> None:
         waiting = work.unfinished(RECEIVE)
@@ -254,6 +256,10 @@ class Session:
             self._running.release()
         else:
             self.abort("the communicator was closed during a call")
+
+
+def _words(call: CallName) -> str:
+    return call if isinstance(call, str) else f"{call[0].name.lower()} (sequence {call[1]})"
 
 
 def _drop_header(work: Work, row: int) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 from collectives.kernels.combine import run_local_rows
 from collectives.kernels.compiler import kernel
 from collectives.kernels.layout import DONE, NEXT_ROW, PHASE
+from collectives.kernels.ring_loop import exchange_over_rings
 from collectives.kernels.socket_loop import exchange_over_sockets
 
 
@@ -26,6 +27,22 @@ def run_over_sockets(work: Any, addresses: Any, wires: Any, operation: Any, like
     while first < len(program):
         last = end_of_phase(program, first)
         status = exchange_over_sockets(first, last, work, addresses, wires, until, control)
+        if status != DONE:
+            return status
+        run_local_rows(first, last, program, itemsize, addresses, operation, like)
+        first = last
+        control[NEXT_ROW] = first
+    return DONE
+
+
+@kernel
+def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: Any, until: Any, control: Any) -> Any:
+    """The same over rings in memory."""
+    program, itemsize = work[0], work[1]
+    first = control[NEXT_ROW]
+    while first < len(program):
+        last = end_of_phase(program, first)
+        status = exchange_over_rings(first, last, work, addresses, wires, until, control)
         if status != DONE:
             return status
         run_local_rows(first, last, program, itemsize, addresses, operation, like)

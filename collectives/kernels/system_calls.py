@@ -31,6 +31,8 @@ AVAILABLE = (
 NO_SIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 POLL_IN = getattr(select, "POLLIN", 1)
 POLL_OUT = getattr(select, "POLLOUT", 4)
+# The other side will send nothing more; only Linux can ask for it.
+POLL_HANG_UP = getattr(select, "POLLRDHUP", 0)
 WOULD_BLOCK = errno.EAGAIN
 INTERRUPTED_CALL = errno.EINTR
 MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 1)

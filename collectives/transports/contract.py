@@ -48,15 +48,15 @@ class Work:
     reducer: Reducer | None
     buffers: list[Array] = field(default_factory=list)  # SOURCE, TARGET, SCRATCH: one-dimensional, of `dtype`
     addresses: Words = field(default_factory=lambda: np.zeros(3, np.int64))
-    received: Words = field(init=False)
-    progress: Words = field(init=False)
-    control: Words = field(default_factory=lambda: np.zeros(CONTROL_WORDS, np.int64))
-    sizes: Words = field(init=False)
 
     def __post_init__(self) -> None:
         self.received = np.zeros((len(self.rows), HEADER_WORDS), np.int64)
-        self.progress = np.zeros(len(self.rows), np.int64)
-        self.sizes = HEADER_BYTES + self.rows[:, COUNT] * self.dtype.itemsize
+        # Every microsecond of Python here is paid by all ranks that share the cores: few and cheap steps in `start`.
+        self._state = np.zeros(CONTROL_WORDS + len(self.rows), np.int64)
+        self.control: Words = self._state[:CONTROL_WORDS]
+        self.progress: Words = self._state[CONTROL_WORDS:]
+        self._sequences: Words = self.headers[:, 3]
+        self.sizes: Words = HEADER_BYTES + self.rows[:, COUNT] * self.dtype.itemsize
         self.operation = None if self.reducer is None else self.reducer.compiled(self.dtype)
         # For kernels: without a reduction only bytes move, whatever they mean.
         self.like = np.empty(0, self.dtype if self.operation is not None else np.uint8)
@@ -66,11 +66,9 @@ class Work:
     def start(self, sequence: int | Words, buffers: list[Array]) -> None:
         """Get ready to run (again), with these buffers and under this sequence number (or one for each row)."""
         self.buffers = buffers
-        for place, buffer in enumerate(buffers):
-            self.addresses[place] = buffer.ctypes.data
-        self.headers[:, 3] = sequence
-        self.progress[:] = 0
-        self.control[:] = 0
+        self.addresses[:] = [buffer.__array_interface__["data"][0] for buffer in buffers]
+        self._sequences[:] = sequence
+        self._state.fill(0)
 
     def end_of_phase(self) -> int:
         """The row after the last one of the phase that the run stands in."""

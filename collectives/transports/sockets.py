@@ -121,6 +121,11 @@ class SocketTransport(Transport):
         with contextlib.suppress(OSError):
             self._wake_out.send(b"!")
 
+    def release(self) -> None:
+        """Give back everything but the connections, which the caller goes on using."""
+        self._wake_in.close()
+        self._wake_out.close()
+
     def close(self) -> None:
         for connection in self._connections.values():
             with contextlib.suppress(OSError):
@@ -129,8 +134,7 @@ class SocketTransport(Transport):
             with contextlib.suppress(OSError):
                 connection.recv(_LONGEST_DRAIN)
             connection.close()
-        self._wake_in.close()
-        self._wake_out.close()
+        self.release()
 
 
 def _stopped(work: Work, status: int, row: int, peer: int, error: int) -> int:
