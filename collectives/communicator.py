@@ -19,6 +19,7 @@ from collectives.frames import Operation
 from collectives.handles import Handle, InOrder
 from collectives.plans import Call, Planner
 from collectives.point_to_point import PointToPoint
+from collectives.prepared import PreparedAllReduce
 from collectives.reducers import Array, Reducer, find_reducer
 from collectives.session import Session
 
@@ -237,6 +238,20 @@ class Communicator:
         with _CallGuard(self, "barrier"):
             call = Call(Operation.BARRIER, _NOTHING.dtype, (0,), algorithm=algorithm)
             self._run(call, _NOTHING, _NOTHING, timeout)
+
+    def prepare_all_reduce(
+        self, array: Array, op: str | Reducer = "sum", *, out: Array | None = None, algorithm: str | None = None
+    ) -> PreparedAllReduce:
+        """An all_reduce of these very arrays that is run many times, also from kernels without the GIL."""
+        with _CallGuard(self, "prepare_all_reduce"):
+            reducer, values = find_reducer(op), flat(array)
+            if np.may_share_memory(array, values) is False or (out is not None and np.may_share_memory(values, out)):
+                raise ValueError("array must be contiguous, and out must not overlap it: both are used again and again")
+            result = output(out, np.shape(array), values.dtype)
+            call = Call(Operation.ALL_REDUCE, values.dtype, (len(values),), 0, reducer, algorithm)
+            plan = Planner(self._session).plan(call)
+            buffers = [values, result.reshape(-1), np.empty(plan.scratch_count, values.dtype)]
+            return PreparedAllReduce(self, self._session, plan.work, buffers, result)
 
     # Point to point.
 

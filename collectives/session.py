@@ -84,7 +84,10 @@ class Session:
             raise ClosedError(f"rank {self.rank}: the communicator of session {self.name!r} is closed")
 
     def run(self, work: Work, call: CallName, timeout: float) -> None:
-        """Run work to its end, or end the session. `call` names it in errors: a text, or operation and sequence."""
+        """Run work from where it stands to its end, or end the session.
+
+        `call` names it in errors: a text, or operation and sequence.
+        """
         with self._running:
             self.check_usable()
             try:

@@ -20,6 +20,8 @@ N_BUFFERS = 3
 # A message is a header of this many int64 words, then the payload.
 HEADER_WORDS = 8
 HEADER_BYTES = 8 * HEADER_WORDS
+# The word that holds the sequence number.
+SEQUENCE_WORD = 3
 
 # Words of the control array: where a run stands, and what stopped it.
 NEXT_ROW, STOPPED_PEER, STOPPED_ROW, ERROR_NUMBER = range(4)

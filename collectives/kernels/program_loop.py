@@ -6,7 +6,7 @@ from typing import Any
 
 from collectives.kernels.combine import run_local_rows
 from collectives.kernels.compiler import kernel
-from collectives.kernels.layout import DONE, NEXT_ROW, PHASE
+from collectives.kernels.layout import DONE, NEXT_ROW, PHASE, SEQUENCE_WORD
 from collectives.kernels.ring_loop import exchange_over_rings
 from collectives.kernels.socket_loop import exchange_over_sockets
 
@@ -36,6 +36,26 @@ def run_over_sockets(work: Any, addresses: Any, wires: Any, operation: Any, like
 
 
 @kernel
+def run_again_over_sockets(prepared: Any, until: Any) -> Any:
+    """Run prepared work once more under the next sequence number; for kernels that must not return to Python.
+
+    `prepared` is `PreparedAllReduce.arguments`. Any status but DONE belongs to `PreparedAllReduce.finish`.
+    """
+    work, addresses, wires, operation, like, control = prepared
+    start_again(work, control)
+    return run_over_sockets(work, addresses, wires, operation, like, until, control)
+
+
+@kernel
+def start_again(work: Any, control: Any) -> None:
+    _, _, headers, _, progress = work
+    for row in range(len(headers)):
+        headers[row, SEQUENCE_WORD] += 1
+        progress[row] = 0
+    control[:] = 0
+
+
+@kernel
 def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: Any, until: Any, control: Any) -> Any:
     """The same over rings in memory."""
     program, itemsize = work[0], work[1]
@@ -49,3 +69,11 @@ def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: 
         first = last
         control[NEXT_ROW] = first
     return DONE
+
+
+@kernel
+def run_again_over_rings(prepared: Any, until: Any) -> Any:
+    """The same as `run_again_over_sockets`, over rings in memory."""
+    work, addresses, wires, operation, like, control = prepared
+    start_again(work, control)
+    return run_over_rings(work, addresses, wires, operation, like, until, control)

@@ -30,6 +30,7 @@ from collectives.kernels.layout import (
     PHASE,
     RECEIVE,
     SEND,
+    SEQUENCE_WORD,
     TO_BUFFER,
     TO_OFFSET,
 )
@@ -55,7 +56,7 @@ class Work:
         self._state = np.zeros(CONTROL_WORDS + len(self.rows), np.int64)
         self.control: Words = self._state[:CONTROL_WORDS]
         self.progress: Words = self._state[CONTROL_WORDS:]
-        self._sequences: Words = self.headers[:, 3]
+        self._sequences: Words = self.headers[:, SEQUENCE_WORD]
         self.sizes: Words = HEADER_BYTES + self.rows[:, COUNT] * self.dtype.itemsize
         self.operation = None if self.reducer is None else self.reducer.compiled(self.dtype)
         # For kernels: without a reduction only bytes move, whatever they mean.
@@ -135,6 +136,11 @@ class Transport(ABC):
     @abstractmethod
     def close(self) -> None:
         """Give everything back. Peers see the end of the stream after what was sent."""
+
+    @property
+    def wires(self) -> tuple[Any, ...]:
+        """What the kernels of this transport need, where there are any."""
+        raise TypeError(f"{type(self).__name__} has no kernels; use native sockets or memory")
 
     def run(self, work: Work, until: int) -> int:
         """Run a program to its end, or say why that did not happen."""

@@ -76,6 +76,10 @@ class RingTransport(Transport):
         self._kernel_area = (area.words, area.rings.ctypes.data, area.capacity, world_size)
         self._wires = (self._kernel_area, rank, descriptors, np.zeros(1, np.int64), system_calls.new_scratch())
 
+    @property
+    def wires(self) -> tuple[Any, ...]:
+        return self._wires
+
     def exchange(self, first: int, last: int, work: Work, until: int) -> int:
         return ring_loop.exchange_over_rings(
             first, last, work.kernel_view, work.addresses, self._wires, until, work.control

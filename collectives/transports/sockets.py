@@ -10,6 +10,7 @@ import select
 import socket
 import ssl
 import time
+from typing import Any
 
 import numpy as np
 
@@ -158,6 +159,10 @@ class NativeSocketTransport(SocketTransport):
             np.zeros(places, np.int64),
             system_calls.new_scratch(),
         )
+
+    @property
+    def wires(self) -> tuple[Any, ...]:
+        return self._wires
 
     def exchange(self, first: int, last: int, work: Work, until: int) -> int:
         return exchange_over_sockets(first, last, work.kernel_view, work.addresses, self._wires, until, work.control)
