@@ -17,6 +17,7 @@ from collectives.errors import (
     StaleGenerationError,
 )
 from collectives.handles import Handle
+from collectives.in_process import Hub
 from collectives.joining import JoinOptions, join
 from collectives.negotiation import TlsContexts
 from collectives.reducers import Reducer
@@ -30,6 +31,7 @@ __all__ = [
     "CollectiveTimeout",
     "Communicator",
     "Handle",
+    "Hub",
     "JoinOptions",
     "Listener",
     "MismatchError",

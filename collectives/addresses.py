@@ -96,7 +96,7 @@ class Listener:
         self.close()
 
 
-def start_connecting(address: Address) -> socket.socket:
+def start_connecting(address: Address, buffer_bytes: int | None = None) -> socket.socket:
     """A non-blocking socket on its way to an address; its errors show when it becomes writable."""
     if address.path:
         dialled, place = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM), address.path
@@ -105,6 +105,7 @@ def start_connecting(address: Address) -> socket.socket:
         dialled = socket.socket(family, socket.SOCK_STREAM)
     dialled.setblocking(False)
     try:
+        limit_buffers(dialled, buffer_bytes)
         dialled.connect(place)
     except BlockingIOError:
         pass
@@ -114,11 +115,19 @@ def start_connecting(address: Address) -> socket.socket:
     return dialled
 
 
-def tune(connection: socket.socket, buffer_bytes: int | None) -> None:
-    """Settings for messages that somebody waits for; `buffer_bytes` replaces the buffers the system would choose."""
+def limit_buffers(connection: socket.socket, buffer_bytes: int | None) -> None:
+    """Replace the buffers that the system would choose; to be called before connecting or accepting."""
+    if buffer_bytes is None:
+        return
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)
+    if connection.family != getattr(socket, "AF_UNIX", None):
+        # A segment as large as the whole window would wait for the timer of a delayed acknowledgement each time.
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_MAXSEG, max(536, min(buffer_bytes // 4, 16_384)))
+
+
+def answer_at_once(connection: socket.socket) -> None:
+    """Settings for messages that somebody waits for."""
     if connection.family != getattr(socket, "AF_UNIX", None):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if buffer_bytes is not None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, buffer_bytes)
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer_bytes)

@@ -16,6 +16,7 @@ import numpy as np
 
 from collectives.arrays import check_counts, check_dtype, flat, output, separate
 from collectives.frames import Operation
+from collectives.groups import Regrouping, split
 from collectives.handles import Handle, InOrder
 from collectives.plans import Call, Planner
 from collectives.point_to_point import PointToPoint
@@ -38,7 +39,13 @@ class Communicator:
     rank r, where that is known.
     """
 
-    def __init__(self, session: Session, timeout: float = DEFAULT_TIMEOUT, hosts: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        session: Session,
+        timeout: float = DEFAULT_TIMEOUT,
+        hosts: Sequence[str] = (),
+        regrouping: Regrouping | None = None,
+    ) -> None:
         if not 0 < timeout < float("inf"):
             raise ValueError(f"timeout must be a finite number of seconds above 0, got {timeout}")
         self.rank = session.rank
@@ -46,6 +53,8 @@ class Communicator:
         self.timeout = timeout
         self.hosts = tuple(hosts)
         self._session = session
+        self._regrouping = regrouping
+        self._splits = 0
         self._planner = Planner(session)
         self._lock = threading.RLock()
         self._started = InOrder(f"collectives-{session.name}-{session.rank}")
@@ -283,7 +292,18 @@ class Communicator:
             self._exchange(separate(flat(array), out), destination, result.reshape(-1), source, tag, timeout)
             return result
 
-    # Calls that go on by themselves, and the end.
+    # Groups, calls that go on by themselves, and the end.
+
+    def split(self, color: int | None, key: int | None = None) -> Communicator | None:
+        """A communicator for the ranks that give this color, ordered by key and rank; None for those that give None.
+
+        Groups have their own connections, errors and end; close them before this communicator.
+        """
+        with _CallGuard(self, "split"):
+            if self._regrouping is None:
+                raise ValueError("split is not possible for a communicator that was made by hand")
+            self._splits += 1
+            return split(self, self._regrouping, self._splits, color, key)
 
     def start(
         self, call: Callable[Arguments, Result], *arguments: Arguments.args, **options: Arguments.kwargs

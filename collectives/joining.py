@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
-from collectives.addresses import Listener
+from collectives.addresses import Address, Listener
 from collectives.communicator import DEFAULT_TIMEOUT, Communicator
 from collectives.frames import session_number
 from collectives.mesh import connect_mesh
@@ -47,7 +49,28 @@ def join(rendezvous: Rendezvous, rank: int, listener: Listener, options: JoinOpt
             connection.close()
         raise
     session = Session(transport, rendezvous.session, session_number(rendezvous.session), rendezvous.generation)
-    return Communicator(session, options.timeout, rendezvous.hosts)
+    return Communicator(session, options.timeout, rendezvous.hosts, _SocketRegrouping(rendezvous, rank, options))
+
+
+class _SocketRegrouping:
+    """Groups of processes bind new listeners where the first one was and connect anew."""
+
+    def __init__(self, rendezvous: Rendezvous, rank: int, options: JoinOptions) -> None:
+        self._rendezvous = rendezvous
+        self._address = Address.parse(rendezvous.addresses[rank])
+        self._options = options
+        self._listener: Listener | None = None
+
+    def open(self, name: str, takes_part: bool) -> str:
+        if not takes_part:
+            return ""
+        path, host = self._address.path, self._address.host
+        self._listener = Listener.unix(Path(path).parent) if path else Listener.tcp(host)
+        return str(self._listener.address)
+
+    def join(self, name: str, addresses: Sequence[str], members: Sequence[int], place: int) -> Communicator:
+        assert self._listener is not None
+        return join(self._rendezvous.subgroup(name, addresses, members), place, self._listener, self._options)
 
 
 def _transport(

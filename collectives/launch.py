@@ -13,6 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
@@ -20,11 +21,9 @@ from typing import Any
 from collectives.addresses import Listener
 from collectives.communicator import Communicator
 from collectives.errors import RankFailedError
-from collectives.frames import session_number
+from collectives.in_process import Hub
 from collectives.joining import JoinOptions, join
 from collectives.rendezvous import Rendezvous, this_host
-from collectives.session import Session
-from collectives.transports.rings import RingArea, RingTransport
 
 RankFunction = Callable[..., Any]
 
@@ -87,21 +86,11 @@ def run_threads(
 def _thread_joins(world_size: int, transport: str, options: JoinOptions) -> list[Callable[[], Communicator]]:
     """For each rank the call that makes its communicator."""
     if transport == "memory":
-        area, record = RingArea.private(world_size), Rendezvous.create(["tcp://threads:0"] * world_size)
-        number = session_number(record.session)
-        hosts = (this_host(),) * world_size
-        return [
-            lambda rank=rank: Communicator(  # type: ignore[misc]
-                Session(RingTransport(rank, world_size, area), record.session, number, 0), options.timeout, hosts
-            )
-            for rank in range(world_size)
-        ]
+        hub = Hub(world_size, options.timeout)
+        return [partial(hub.join, rank) for rank in range(world_size)]
     listeners = [_listener(transport) for _ in range(world_size)]
     record = Rendezvous.create([str(each.address) for each in listeners], [this_host()] * world_size)
-    return [
-        lambda rank=rank: join(record, rank, listeners[rank], options)  # type: ignore[misc]
-        for rank in range(world_size)
-    ]
+    return [partial(join, record, rank, listeners[rank], options) for rank in range(world_size)]
 
 
 def _listener(transport: str) -> Listener:

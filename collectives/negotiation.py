@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self
 
-from collectives.addresses import Address, Listener, start_connecting, tune
+from collectives.addresses import Address, Listener, answer_at_once, limit_buffers, start_connecting
 from collectives.errors import AuthenticationError, CollectiveError, PeerLostError
 from collectives.handshake import Hello, Steps, Verdict, answer, dial
 
@@ -131,13 +131,14 @@ class Negotiator:
     def listen(self, listener: Listener, judge: Callable[[Hello], Verdict]) -> None:
         """Accept connections; `judge` decides about diallers that know the secret. The caller closes the listener."""
         listener.socket.setblocking(False)
+        limit_buffers(listener.socket, self._buffer_bytes)
         self._listener, self._judge = listener, judge
         self._selector.register(listener.socket, selectors.EVENT_READ, None)
 
     def dial(self, address: Address, hello: Hello) -> Failure | None:
         """Start a connection; a failure that shows at once is returned, every other one comes out of `poll`."""
         try:
-            connection = start_connecting(address)
+            connection = start_connecting(address, self._buffer_bytes)
         except OSError as error:
             return Failure(error, hello)
         tls = self._security.tls
@@ -170,7 +171,7 @@ class Negotiator:
             self._add(connection, answer(self._security.session, self._security.secret, self._judge), None, None)
 
     def _add(self, connection: socket.socket, steps: Steps, hello: Hello | None, name: str | None) -> None:
-        tune(connection, self._buffer_bytes)
+        answer_at_once(connection)
         tls = self._security.tls
         if tls is not None:
             context = tls.server if hello is None else tls.client

@@ -19,7 +19,7 @@ BETTER_SPLIT = Reducer("better split", oracle.better_split)
 
 
 def sizes_around(world_size: int) -> list[int]:
-    return sorted({0, 1, world_size - 1, world_size, 4095, 4096, 4097})
+    return sorted({0, 1, world_size - 1, world_size, 4097})
 
 
 def check_reductions(communicator: Communicator, dtypes: list[Any], sizes: list[int]) -> None:
@@ -119,11 +119,31 @@ def check_the_rest(communicator: Communicator) -> None:
     communicator.barrier()
 
 
+def check_groups(communicator: Communicator) -> None:
+    """Groups count their ranks by key, and work side by side with each other and with the whole."""
+    rank, world_size = communicator.rank, communicator.world_size
+    group = communicator.split(rank % 2, key=-rank)
+    assert group is not None
+    members = [other for other in reversed(range(world_size)) if other % 2 == rank % 2]
+    with group:
+        assert (group.rank, group.world_size) == (members.index(rank), len(members))
+        assert (group.all_gather(np.array([rank]))[:, 0] == members).all()
+        assert communicator.all_reduce(np.array([1]))[0] == world_size
+        assert group.all_reduce(np.array([rank]))[0] == sum(members)
+    alone = communicator.split(0 if rank == 0 else None)
+    assert (alone is None) == (rank != 0)
+    if alone is not None:
+        with alone:
+            assert alone.world_size == 1
+    communicator.barrier()
+
+
 def check_everything(communicator: Communicator, dtypes: list[Any], big: bool = False) -> None:
-    sizes = sizes_around(communicator.world_size)
+    sizes = sizes_around(communicator.world_size) + [4095, 4096] * big
     check_reductions(communicator, dtypes, sizes)
     check_movements(communicator, dtypes, sizes)
     check_the_rest(communicator)
+    check_groups(communicator)
     if big:
         check_reductions(communicator, [np.dtype("d")], [(1 << 20) // 8])
         check_movements(communicator, [np.dtype("u1")], [1 << 20])

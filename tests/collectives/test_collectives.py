@@ -9,7 +9,7 @@ from collectives import JoinOptions
 from collectives.launch import run_processes, run_threads
 from tests.collectives import oracle, ranks
 
-FEW_TYPES = [np.dtype(code) for code in ("l", "d", "e", "B")] + [oracle.SPLIT]
+FEW_TYPES = [np.dtype("l"), np.dtype("d"), oracle.SPLIT]
 SMALL_BUFFERS = 4096
 PATHS = {
     "memory": ("memory", JoinOptions()),
@@ -23,8 +23,10 @@ PATHS = {
 }
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("world_size", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    ("path", "world_size"),
+    [*((path, 3) for path in PATHS), ("memory", 1), ("memory", 2), ("memory", 5), ("tcp", 1), ("tcp", 2), ("tcp", 5)],
+)
 def test_every_collective_gives_the_bits_of_the_reference(path: str, world_size: int) -> None:
     transport, options = PATHS[path]
     run_threads(ranks.check_everything, world_size, (FEW_TYPES,), transport=transport, options=options)

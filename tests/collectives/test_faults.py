@@ -43,9 +43,13 @@ def _parent(process: Path) -> int:
         return -1
 
 
+@pytest.fixture(scope="module")
+def _helper_process() -> None:
+    run_processes(ranks.nothing, 1)  # multiprocessing starts a process of its own that stays
+
+
 @pytest.fixture(autouse=True)
-def nothing_stays_behind(tmp_path: Path) -> Iterator[None]:
-    run_processes(ranks.nothing, 1)  # starts the helper process of multiprocessing
+def nothing_stays_behind(_helper_process: None) -> Iterator[None]:
     before = descriptors(), threading.active_count(), children(), set(Path("/dev/shm").iterdir())
     yield
     assert (descriptors(), threading.active_count(), children(), set(Path("/dev/shm").iterdir())) == before
