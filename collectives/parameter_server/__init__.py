@@ -1,0 +1,1 @@
+"""A sharded, replicated store of arrays that workers push to and pull from."""
