@@ -72,6 +72,12 @@ class _FaultyTransport(Transport):
     def receive_now(self, peer: int, size: int) -> bytes | None:
         return self._transport.receive_now(peer, size)
 
+    def look_ahead(self, peer: int, size: int) -> bytes:
+        return self._transport.look_ahead(peer, size)
+
+    def stop_watching(self, peer: int) -> None:
+        self._transport.stop_watching(peer)
+
     def wake(self) -> None:
         self._transport.wake()
 

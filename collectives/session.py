@@ -32,6 +32,7 @@ from collectives.kernels.layout import (
     ERROR_NUMBER,
     EXPIRED,
     HEADER_BYTES,
+    HUNG_UP,
     INTERRUPTED,
     LOST,
     RECEIVE,
@@ -48,6 +49,8 @@ CallName = str | tuple[Operation, int]
 PROBE_SECONDS = 0.25
 # How long to look for the reason when a connection ends without one.
 REASON_SECONDS = 0.2
+# How much of what a peer sent before its end is searched for the reason.
+_LOOK_AHEAD = 1 << 16
 # How long `abort` waits for a thread that is inside a call; it comes back unless it runs the caller's own code.
 _ABORT_SECONDS = 1.0
 
@@ -111,6 +114,8 @@ class Session:
                 self.check_usable()
             elif status == LOST:
                 self._lost(work, _words(call))
+            elif status == HUNG_UP:
+                self._ended(int(work.control[STOPPED_PEER]), _words(call))
             elif status == EXPIRED and time.monotonic_ns() < until:
                 self._send_probes(work)
                 probe_at = until
@@ -155,6 +160,22 @@ class Session:
             if header.kind != Kind.PROBE or (same_call and signature(header) != signature(expected)):
                 raise describe_mismatch(self.name, self.rank, call, expected, header)
             _drop_header(work, row)
+
+    def _ended(self, peer: int, call: str) -> None:
+        """A peer that this rank does not wait for now sends no more: find out whether it was the end of its part."""
+        data = self.transport.look_ahead(peer, _LOOK_AHEAD)
+        place = 0
+        while place + HEADER_BYTES <= len(data):
+            header = decode(data[place : place + HEADER_BYTES])
+            place += HEADER_BYTES
+            if header.kind == Kind.ABORT:
+                raise _decode_reason(header, data[place : place + header.payload])
+            place += header.payload
+            if header.kind == Kind.GOODBYE or place > _LOOK_AHEAD - HEADER_BYTES:
+                # It left in good order, or so much is there that its end will be seen when that has been received.
+                self.transport.stop_watching(peer)
+                return
+        raise PeerLostError(f"rank {self.rank}: rank {peer} was lost during {call}: its process died", peer)
 
     def _lost(self, work: Work, call: str) -> NoReturn:
         """A connection ended; look for a peer that says why, then raise."""
@@ -282,7 +303,9 @@ def _decode_reason(header: Header, data: bytes) -> CollectiveError:
     if end > len(data):
         n_ranks, end = 0, min(2, len(data))
     ranks = struct.unpack_from(f"<{n_ranks}I", data, 2) if n_ranks else ()
-    text = f"{data[end:].decode(errors='replace')} [told by rank {header.rank}]"
+    text = data[end:].decode(errors="replace")
+    if "[told by rank" not in text:
+        text += f" [told by rank {header.rank}]"
     if kind is PeerLostError:
         return PeerLostError(text, ranks[0] if ranks else header.rank)
     if kind is CollectiveTimeout:

@@ -28,7 +28,8 @@ NEXT_ROW, STOPPED_PEER, STOPPED_ROW, ERROR_NUMBER = range(4)
 CONTROL_WORDS = 4
 
 # Why a run came back.
-DONE, EXPIRED, WOKEN, INTERRUPTED, UNEXPECTED, LOST = range(6)
+# HUNG_UP: a peer of which nothing is awaited now will send no more.
+DONE, EXPIRED, WOKEN, INTERRUPTED, UNEXPECTED, LOST, HUNG_UP = range(7)
 
 # Operations.
 SUM, PRODUCT, MINIMUM, MAXIMUM, BITWISE_AND, BITWISE_OR = range(6)

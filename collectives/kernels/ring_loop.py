@@ -28,6 +28,7 @@ from collectives.kernels.layout import (
     FROM_OFFSET,
     HEADER_BYTES,
     HEADER_WORDS,
+    HUNG_UP,
     INTERRUPTED,
     LOST,
     PEER,
@@ -144,6 +145,21 @@ def read_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> A
     return size
 
 
+@kernel
+def look_into_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> Any:
+    """Copy at most `size` bytes of a ring without taking them out; how many."""
+    words, rings, capacity, world_size = area
+    line = _writer_line(world_size, writer, reader)
+    taken = words[line + LINE + MOVED]
+    size = min(size, load_word(words, line + MOVED) - taken)
+    start = taken % capacity
+    ring = rings + (writer * world_size + reader) * capacity
+    part = min(size, capacity - start)
+    copy_bytes(address, ring + start, part)
+    copy_bytes(address + part, ring, size - part)
+    return size
+
+
 @inlined
 def _stopped(status: Any, row: Any, peer: Any, control: Any) -> Any:
     control[STOPPED_ROW] = row
@@ -223,28 +239,46 @@ def _sleep(words: Any, rank: Any, bell: Any, until: Any, scratch: Any) -> Any:
 
 
 @kernel
-def _find_dead(first: Any, last: Any, work: Any, descriptors: Any, polls: Any) -> Any:
-    """The first row that waits for a peer whose connection has ended, or -1."""
+def _awaits(first: Any, last: Any, work: Any, peer: Any) -> Any:
+    """The first row whose message with this peer is not through, or -1."""
     program, itemsize, _, _, progress = work
     for row in range(first, last):
-        if program[row, ACTION] > RECEIVE or progress[row] == HEADER_BYTES + program[row, COUNT] * itemsize:
-            continue
-        descriptor = descriptors[program[row, PEER]]
-        if descriptor < 0:
-            continue
-        polls[0] = descriptor | (POLL_HANG_UP << 32)
-        if poll(pointer_to(polls.ctypes.data), np.uint64(1), np.int32(0)) > 0:
+        left = progress[row] != HEADER_BYTES + program[row, COUNT] * itemsize
+        if program[row, ACTION] <= RECEIVE and left and program[row, PEER] == peer:
             return row
+    return -1
+
+
+@inlined
+def _is_dead(descriptor: Any, polls: Any) -> Any:
+    """Whether the process at the other end of a connection is gone."""
+    if descriptor < 0:
+        return False
+    polls[0] = descriptor | (POLL_HANG_UP << 32)
+    return poll(pointer_to(polls.ctypes.data), np.uint64(1), np.int32(0)) > 0
+
+
+@kernel
+def _find_leaver(area: Any, rank: Any, descriptors: Any, watched: Any, polls: Any, look: Any) -> Any:
+    """A watched peer that has left or (looked at only now and then) whose process is gone, or -1."""
+    words, _, _, world_size = area
+    for peer in range(world_size):
+        if watched[peer] == 0:
+            continue
+        if load_word(words, _writer_line(world_size, peer, rank) + LEFT) != 0:
+            return peer
+        if look and _is_dead(descriptors[peer], polls):
+            return peer
     return -1
 
 
 @kernel
 def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires: Any, until: Any, control: Any) -> Any:
     """Run the messages of rows first..last to their end, or say why that did not happen."""
-    area, rank, descriptors, polls, scratch = wires
+    area, rank, descriptors, watched, polls, scratch = wires
     words = area[0]
     next_look = monotonic_nanoseconds(scratch) + _LOOK_NANOSECONDS
-    dead = np.int64(-1)
+    leaver = np.int64(-1)
     while True:
         bell = load_word(words, LINE * rank + BELL)
         status, waiting, moved = _move_all(first, last, work, addresses, area, rank, control)
@@ -254,13 +288,16 @@ def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires:
             continue
         if load_word(words, LINE * rank + STOPPED) != 0:
             return WOKEN
-        if dead >= 0:  # and nothing it had written before is left to read
-            return _stopped(LOST, dead, work[0][dead, PEER], control)
-        if _sleep(words, rank, bell, until, scratch):
-            return INTERRUPTED
+        if leaver >= 0:  # and nothing it had written before is left to read
+            row = _awaits(first, last, work, leaver)
+            return _stopped(HUNG_UP if row < 0 else LOST, max(row, 0), leaver, control)
         now = monotonic_nanoseconds(scratch)
+        leaver = _find_leaver(area, rank, descriptors, watched, polls, now >= next_look)
         if now >= next_look:
-            dead = _find_dead(first, last, work, descriptors, polls)
             next_look = now + _LOOK_NANOSECONDS
+        if leaver >= 0:
+            continue
         if now >= until:
             return EXPIRED
+        if _sleep(words, rank, bell, until, scratch):
+            return INTERRUPTED

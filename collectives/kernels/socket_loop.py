@@ -22,6 +22,7 @@ from collectives.kernels.layout import (
     FROM_OFFSET,
     HEADER_BYTES,
     HEADER_WORDS,
+    HUNG_UP,
     INTERRUPTED,
     LOST,
     PEER,
@@ -37,6 +38,7 @@ from collectives.kernels.layout import (
 from collectives.kernels.system_calls import (
     INTERRUPTED_CALL,
     NO_SIGNAL,
+    POLL_HANG_UP,
     POLL_IN,
     POLL_OUT,
     WOULD_BLOCK,
@@ -103,8 +105,14 @@ def _receive(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any
 
 
 @inlined
-def _fill_polls(first: Any, last: Any, work: Any, descriptors: Any, polls: Any, rows: Any) -> Any:
-    """List the descriptors to wait for after the wake descriptor in place 0; how many places are used."""
+def _fill_polls(
+    first: Any, last: Any, work: Any, descriptors: Any, watched: Any, awaited: Any, polls: Any, rows: Any
+) -> Any:
+    """List the descriptors to wait for after the wake descriptor in place 0; how many places are used.
+
+    Peers of which nothing is awaited are watched all the same: one that ends the session must be noticed at once.
+    """
+    awaited[:] = 0
     program, itemsize, _, _, progress = work
     count = 1
     for row in range(first, last):
@@ -115,6 +123,15 @@ def _fill_polls(first: Any, last: Any, work: Any, descriptors: Any, polls: Any, 
         polls[count] = descriptors[program[row, PEER]] | (events << 32)
         rows[count] = row
         count += 1
+        if action == RECEIVE:
+            awaited[program[row, PEER]] = 1
+    if count == 1:
+        return count
+    for peer in range(len(watched)):
+        if watched[peer] != 0 and awaited[peer] == 0:
+            polls[count] = descriptors[peer] | (POLL_HANG_UP << 32)
+            rows[count] = -1 - peer
+            count += 1
     return count
 
 
@@ -130,14 +147,14 @@ def exchange_over_sockets(
 ) -> Any:
     """Run the messages of rows first..last to their end, or say why that did not happen."""
     program, _, _, _, progress = work
-    descriptors, wake, polls, rows, scratch = wires
+    descriptors, wake, watched, awaited, polls, rows, scratch = wires
     for row in range(first, last):
         if program[row, ACTION] == SEND and progress[row] == 0:
             status = _send(row, work, addresses, descriptors, scratch, control)
             if status != DONE:
                 return status
     while True:
-        count = _fill_polls(first, last, work, descriptors, polls, rows)
+        count = _fill_polls(first, last, work, descriptors, watched, awaited, polls, rows)
         if count == 1:
             return DONE
         polls[0] = wake | (POLL_IN << 32)
@@ -152,6 +169,8 @@ def exchange_over_sockets(
             if polls[place] >> 48 == 0:
                 continue
             row = rows[place]
+            if row < 0:
+                return _stopped(HUNG_UP, 0, -1 - row, 0, control)
             if program[row, ACTION] == SEND:
                 status = _send(row, work, addresses, descriptors, scratch, control)
             else:

@@ -130,6 +130,14 @@ class Transport(ABC):
         """At most `size` bytes that have arrived already; b"" when none have, None at the end of the stream."""
 
     @abstractmethod
+    def look_ahead(self, peer: int, size: int) -> bytes:
+        """At most `size` bytes that have arrived already, which stay there to be received."""
+
+    @abstractmethod
+    def stop_watching(self, peer: int) -> None:
+        """Do not come back with HUNG_UP for this peer again."""
+
+    @abstractmethod
     def wake(self) -> None:
         """Make a run that is under way come back with WOKEN, and every later one. Any thread may call it."""
 

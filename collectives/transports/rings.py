@@ -74,7 +74,9 @@ class RingTransport(Transport):
         for peer, connection in self._connections.items():
             descriptors[peer] = connection.fileno()
         self._kernel_area = (area.words, area.rings.ctypes.data, area.capacity, world_size)
-        self._wires = (self._kernel_area, rank, descriptors, np.zeros(1, np.int64), system_calls.new_scratch())
+        self._watched = np.ones(world_size, np.int64)
+        self._watched[rank] = 0
+        self._wires = (self._kernel_area, rank, descriptors, self._watched, np.zeros(1, np.int64), system_calls.new_scratch())
 
     @property
     def wires(self) -> tuple[Any, ...]:
@@ -102,6 +104,14 @@ class RingTransport(Transport):
         data = np.empty(size, np.uint8)
         moved = ring_loop.read_ring(self._kernel_area, peer, self.rank, data.ctypes.data, size)
         return None if moved < 0 else data[:moved].tobytes()
+
+    def look_ahead(self, peer: int, size: int) -> bytes:
+        data = np.empty(size, np.uint8)
+        moved = ring_loop.look_into_ring(self._kernel_area, peer, self.rank, data.ctypes.data, size)
+        return data[:moved].tobytes()
+
+    def stop_watching(self, peer: int) -> None:
+        self._watched[peer] = 0
 
     def wake(self) -> None:
         if self._area is not None:

@@ -21,6 +21,7 @@ from collectives.kernels.layout import (
     ERROR_NUMBER,
     EXPIRED,
     HEADER_BYTES,
+    HUNG_UP,
     LOST,
     PEER,
     SEND,
@@ -43,6 +44,10 @@ class SocketTransport(Transport):
         self.rank = rank
         self.world_size = len(connections) + 1
         self._connections = connections
+        self._watched = np.ones(self.world_size, np.int64)
+        self._watched[rank] = 0
+        # What was read from TLS connections ahead of time; others can be looked at without reading.
+        self._ahead: dict[int, bytes] = {}
         self._wake_out, self._wake_in = socket.socketpair()
         self._wake_out.setblocking(False)
 
@@ -74,7 +79,7 @@ class SocketTransport(Transport):
             view = work.payload(row)[before - HEADER_BYTES :]
         try:
             connection = self._connections[peer]
-            moved = connection.send(view) if sends else connection.recv_into(view)
+            moved = connection.send(view) if sends else self._receive_into(peer, connection, view)
         except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
             return DONE
         except OSError as error:
@@ -87,6 +92,15 @@ class SocketTransport(Transport):
             return _stopped(work, UNEXPECTED, row, peer, 0)
         return DONE
 
+    def _receive_into(self, peer: int, connection: socket.socket, view: memoryview) -> int:
+        ahead = self._ahead.get(peer)
+        if not ahead:
+            return connection.recv_into(view)
+        moved = min(len(ahead), len(view))
+        view[:moved] = ahead[:moved]
+        self._ahead[peer] = ahead[moved:]
+        return moved
+
     def _wait(self, work: Work, rows: list[int], until: int) -> int:
         poll = select.poll()
         poll.register(self._wake_in, select.POLLIN)
@@ -95,6 +109,14 @@ class SocketTransport(Transport):
             descriptor = self._connections[int(work.rows[row, PEER])].fileno()
             event = select.POLLOUT if work.rows[row, ACTION] == SEND else select.POLLIN
             events[descriptor] = events.get(descriptor, 0) | event
+        awaited = {int(work.rows[row, PEER]) for row in rows if work.rows[row, ACTION] != SEND}
+        watched = {
+            self._connections[peer].fileno(): peer
+            for peer in np.flatnonzero(self._watched).tolist()
+            if peer not in awaited
+        }
+        for descriptor in watched:
+            events[descriptor] = events.get(descriptor, 0) | system_calls.POLL_HANG_UP
         for descriptor, event in events.items():
             poll.register(descriptor, event)
         left = until - time.monotonic_ns()
@@ -103,6 +125,9 @@ class SocketTransport(Transport):
         ready = poll.poll(left / 1e6 + 1)
         if any(descriptor == self._wake_in.fileno() for descriptor, _ in ready):
             return WOKEN
+        for descriptor, event in ready:
+            if descriptor in watched and event & system_calls.POLL_HANG_UP:
+                return _stopped(work, HUNG_UP, 0, watched[descriptor], 0)
         return DONE if ready or time.monotonic_ns() < until else EXPIRED
 
     def send_now(self, peer: int, data: bytes) -> bool:
@@ -110,7 +135,22 @@ class SocketTransport(Transport):
             return self._connections[peer].send(data) == len(data)
         return False
 
+    def look_ahead(self, peer: int, size: int) -> bytes:
+        connection = self._connections[peer]
+        with contextlib.suppress(OSError):
+            if not isinstance(connection, ssl.SSLSocket):
+                return connection.recv(size, socket.MSG_PEEK)
+            while len(self._ahead.get(peer, b"")) < size and (more := connection.recv(size)):
+                self._ahead[peer] = self._ahead.get(peer, b"") + more
+        return self._ahead.get(peer, b"")
+
+    def stop_watching(self, peer: int) -> None:
+        self._watched[peer] = 0
+
     def receive_now(self, peer: int, size: int) -> bytes | None:
+        if self._ahead.get(peer):
+            data, self._ahead[peer] = self._ahead[peer][:size], self._ahead[peer][size:]
+            return data
         try:
             return self._connections[peer].recv(size) or None
         except (BlockingIOError, ssl.SSLWantReadError):
@@ -151,10 +191,12 @@ class NativeSocketTransport(SocketTransport):
         descriptors = np.full(self.world_size, -1, np.int64)
         for peer, connection in connections.items():
             descriptors[peer] = connection.fileno()
-        places = 2 * self.world_size + 1
+        places = 3 * self.world_size + 1
         self._wires = (
             descriptors,
             self._wake_in.fileno(),
+            self._watched,
+            np.zeros(self.world_size, np.int64),
             np.zeros(places, np.int64),
             np.zeros(places, np.int64),
             system_calls.new_scratch(),
