@@ -1,8 +1,8 @@
 """Turns messages into bytes and back, from the annotations of their fields; nothing in the bytes is ever executed.
 
-A message is a frozen dataclass whose fields are int, float, bool, str, arrays, tuples, other such dataclasses, unions of
-them, or any of these or None. Reading is bounded by the bytes that are there: every length is checked against what is
-left before anything of that length is made. Arrays start at a multiple of eight bytes and are read in place.
+A message is a frozen dataclass whose fields are int, float, bool, str, arrays, tuples, other such dataclasses, unions
+of them, or any of these or None. Reading is bounded by the bytes that are there: every length is checked against what
+is left before anything of that length is made. Arrays start at a multiple of eight bytes and are read in place.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ import types
 import typing
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from functools import cache
 from math import prod
 from typing import Any, NamedTuple
 
@@ -49,7 +48,7 @@ class Output:
 
     def write_array(self, array: Array) -> None:
         self.write(bytes(-self.size % _ALIGNMENT))
-        data = memoryview(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+        data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
         if len(data) <= _COPIED_BYTES:
             self.write(bytes(data))
             return
@@ -90,6 +89,9 @@ class Form(NamedTuple):
     read: Callable[[Input], Any]
 
 
+_FORMS: dict[Any, Form] = {}
+
+
 def encode(message: Any) -> list[Buffer]:
     """The fields of a message as buffers to be sent one after another."""
     output = Output()
@@ -106,8 +108,13 @@ def decode(kind: type[Any], data: Buffer) -> Any:
     return message
 
 
-@cache
 def _form(annotation: Any) -> Form:
+    if annotation not in _FORMS:
+        _FORMS[annotation] = _make_form(annotation)
+    return _FORMS[annotation]
+
+
+def _make_form(annotation: Any) -> Form:
     plain = {int: _INTEGER, float: _FLOAT, bool: _BOOLEAN, str: _TEXT, Array: _ARRAY}.get(annotation)
     if plain is not None:
         return plain
@@ -118,10 +125,10 @@ def _form(annotation: Any) -> Form:
         return _fixed(tuple(map(_form, arguments)), tuple)
     if origin in (types.UnionType, typing.Union):
         return _union(arguments)
-    if is_dataclass(annotation):
+    if isinstance(annotation, type) and is_dataclass(annotation):
         hints = typing.get_type_hints(annotation)
         names = [field.name for field in fields(annotation)]
-        return _record(typing.cast(type[Any], annotation), names, [_form(hints[name]) for name in names])
+        return _record(annotation, names, [_form(hints[name]) for name in names])
     raise TypeError(f"no form for {annotation}")
 
 

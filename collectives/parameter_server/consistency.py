@@ -1,8 +1,8 @@
 """How far workers may drift apart: one number of clocks, and how many of them nobody waits for.
 
 A worker's clock counts the steps it has finished. A read at clock c waits until all workers but `backup_workers` have
-reached c - staleness. Nothing else distinguishes the modes, except that with staleness 0 pushes are collected and applied
-together when their step is over, so that every worker reads the same values whatever the order of arrival.
+reached c - staleness. Nothing else distinguishes the modes, except that with staleness 0 pushes are collected and
+applied together when their step is over, so that every worker reads the same values whatever the order of arrival.
 """
 
 from __future__ import annotations

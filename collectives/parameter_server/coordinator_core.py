@@ -1,18 +1,18 @@
 """The coordinator without sockets or clocks: who takes part, and which server holds what.
 
-It is the only one that makes views. Servers and workers report regularly; a server that was silent for longer than its lease is
-taken out of every chain in which another copy lives, a free server is filled to make up for it, and a worker that was
-silent for longer than its deadline no longer counts. The last copy of a shard is never given up: while its
-server is silent, requests end at their deadlines, and if it comes back they go on.
+It is the only one that makes views. Servers and workers report regularly; a server that was silent for longer than
+its lease is taken out of every chain in which another copy lives, a free server is filled to make up for it, and a
+worker that was silent for longer than its deadline no longer counts. The last copy of a shard is never given up:
+while its server is silent, requests end at their deadlines, and if it comes back they go on.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from collectives.parameter_server.consistency import Consistency
+from collectives.parameter_server.consistency import Consistency, bsp
 from collectives.parameter_server.messages import (
     Enrol,
     Enrolled,
@@ -30,19 +30,21 @@ from collectives.parameter_server.view import NOBODY, Placement, View, rank_of, 
 class StorePlan:
     """How a store is laid out: set once, when its coordinator is made.
 
-    The store starts when `n_servers` have come; each of `n_shards` is kept on `copies` of them. `lease_seconds` is how long a
-    silent server stays in charge, `worker_deadline_seconds` how long a silent worker holds up the others.
+    The store starts when `n_servers` and `n_workers` have come; more may come later. Each of `n_shards` is kept on
+    `copies` servers. `lease_seconds` is how long a silent server stays in charge, `worker_deadline_seconds` how long a
+    silent worker holds up the others.
     """
 
     n_servers: int = 1
+    n_workers: int = 1
     n_shards: int = 16
     copies: int = 1
-    consistency: Consistency = Consistency(0)
+    consistency: Consistency = field(default_factory=bsp)
     lease_seconds: float = 2.0
     worker_deadline_seconds: float = 10.0
 
     def __post_init__(self) -> None:
-        for name in ("n_servers", "n_shards", "copies"):
+        for name in ("n_servers", "n_workers", "n_shards", "copies"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
         if self.copies > self.n_servers:
@@ -61,6 +63,7 @@ class _Member:
     heard: float
     address: str = ""
     leaving: bool = False
+    joined: bool = False
 
 
 class CoordinatorCore:
@@ -165,11 +168,13 @@ class CoordinatorCore:
             del self._workers[message.worker]
             self._publish()
         elif worker is not None:
-            worker.sender, worker.heard = sender, now
+            worker.sender, worker.heard, worker.joined = sender, now, message.joined
+            if not self.view.started and sum(each.joined for each in self._workers.values()) >= self.plan.n_workers:
+                self._publish(started=True)
         if message.version < self.view.version:
             self._outbox.append((sender, self.view))
 
-    def _publish(self, placements: tuple[Placement, ...] | None = None) -> None:
+    def _publish(self, placements: tuple[Placement, ...] | None = None, started: bool = False) -> None:
         """Make the next view and send it to everybody; who misses it gets it with the next report."""
         formed = placements is not None or self.view.formed
         self.view = View(
@@ -179,6 +184,7 @@ class CoordinatorCore:
             tuple((number, each.address) for number, each in sorted(self._servers.items())),
             tuple(sorted(self._workers)),
             self.plan.lease_seconds,
+            self.view.started or started,
         )
         for member in (*self._servers.values(), *self._workers.values()):
             self._outbox.append((member.sender, self.view))

@@ -28,7 +28,7 @@ class WorkerExpiredError(StoreError):
     """This worker was silent for too long and no longer belongs to the store; make a new one."""
 
 
-class StoreTimeout(CollectiveTimeout):  # noqa: N818 - like the class it derives from
+class StoreTimeout(CollectiveTimeout):
     """A deadline passed. A push that timed out may still be applied, but never more than once.
 
     `missing_ranks` are the workers whose clocks were waited for, as far as a server could say.

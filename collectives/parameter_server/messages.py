@@ -1,12 +1,13 @@
 """Every message of the protocol, as plain records.
 
-Four conversations: a worker updates and reads shards; servers pass updates down a chain and acknowledgements up; servers
-and workers tell the coordinator that they live and get views; and a copy of a shard travels to a new server or into a
-file. `MESSAGES` numbers them for the wire.
+Four conversations: a worker updates and reads shards; servers pass updates down a chain and acknowledgements up;
+servers and workers tell the coordinator that they live and get views; and a copy of a shard travels to a new server
+or into a file. `MESSAGES` numbers them for the wire.
 """
 
 from __future__ import annotations
 
+import typing
 from dataclasses import dataclass
 from enum import IntEnum
 
@@ -24,6 +25,7 @@ class Status(IntEnum):
     REFUSED = 4
     EXPIRED = 5  # the worker does not belong to the session any more
     TIMEOUT = 6
+    CLOSED = 7  # never sent: the worker itself ended the request
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ class Advance:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What an update led to; `clock` is the one that all workers it depends on have reached, or the start of a joiner."""
+    """What an update led to; `clock` is what all workers that count have reached, or where a joiner starts."""
 
     status: int
     clock: int
@@ -215,6 +217,7 @@ class Answered:
     number: int
     outcome: Outcome
     answer: Answer
+    missing: tuple[int, ...] = ()  # workers whose clocks were waited for in vain
 
 
 @dataclass(frozen=True)
@@ -314,8 +317,11 @@ class Enrolled:
 
 @dataclass(frozen=True)
 class WorkerAlive:
+    """`joined` says that every shard knows the worker."""
+
     worker: int
     version: int
+    joined: bool
     leaving: bool
 
 
@@ -323,4 +329,4 @@ Message = (
     Update | Updated | Read | Answered | NotHere | Replicate | Copied | Fill
     | Register | Registered | ServerAlive | Lease | Enrol | Enrolled | WorkerAlive | View
 )  # fmt: skip
-MESSAGES: tuple[type[Message], ...] = Message.__args__  # type: ignore[attr-defined]
+MESSAGES: tuple[type[Message], ...] = typing.get_args(Message)

@@ -1,7 +1,7 @@
 """What a push does to the values it is for: add, or take a step of an optimiser whose state lives on the server.
 
-An optimiser works on a block of rows; its state is a stack of arrays like the values plus one step count a row, so a dense
-array (one row) and chosen rows of a table go through the same lines. All arithmetic is elementwise in the dtype
+An optimiser works on a block of rows; its state is a stack of arrays like the values plus one step count a row, so a
+dense array (one row) and chosen rows of a table go through the same lines. All arithmetic is elementwise in the dtype
 of the values: the same pushes in the same order give the same bits on every replica.
 """
 

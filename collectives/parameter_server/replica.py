@@ -1,13 +1,14 @@
 """One server's copy of one shard, and its place in the chain: apply, pass on, acknowledge.
 
-The head numbers updates and every server applies them in that order. An update counts as done (`committed`) at a server
-once everybody after it in the chain holds it. A server keeps what the next one has not acknowledged and sends it again
-on every change of the chain and whenever acknowledgements stay away, so lost, repeated and reordered messages do no harm.
-Messages of another version of the view are ignored: a server that was replaced cannot get anything done.
+The head numbers updates and every server applies them in that order. An update counts as done (`committed`) at a
+server once everybody after it in the chain holds it. A server keeps what the next one has not acknowledged and sends
+it again on every change of the chain and whenever acknowledgements stay away, so lost, repeated and reordered
+messages do no harm. Messages of another version of the view are ignored: a server that was replaced cannot get
+anything done.
 
-A joining server is sent a copy of the shard by the last server of the chain. From its first acknowledgement on, updates
-count as done only when the joining server has them too; it may become part of the chain as soon as it has everything
-that was ever done.
+A joining server is sent a copy of the shard by the last server of the chain. From its first acknowledgement on,
+updates count as done only when the joining server has them too; it may become part of the chain as soon as it has
+everything that was ever done.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A server without sockets or clocks: messages and the time go in, messages come out.
 
-The server holds the replicas that the current view gives it, lets their heads answer workers, tells the coordinator that it
-lives, and keeps the lease that it gets in return. A head whose lease has run out answers no reads, because it may have been
-replaced without knowing.
+The server holds the replicas that the current view gives it, lets their heads answer workers, tells the coordinator
+that it lives, and keeps the lease that it gets in return. A head whose lease has run out answers no reads, because it
+may have been replaced without knowing.
 """
 
 from __future__ import annotations
@@ -82,10 +82,9 @@ class ServerCore:
             if self.view is not None and not self.leaving:
                 self._lease_until = max(self._lease_until, message.sent + self.view.lease_seconds)
                 self._progress(now)
-        elif isinstance(message, Registered):
-            if self.number == NOBODY:
-                self.number = message.server
-                self._report(now)
+        elif isinstance(message, Registered) and self.number == NOBODY:
+            self.number = message.server
+            self._report(now)
 
     def tick(self, now: float) -> None:
         """Report to the coordinator when it is time, send again what got no answer, end what waited too long."""

@@ -1,8 +1,8 @@
 """What the head of a chain does with the requests of workers: order them, hold them back, answer when all is done.
 
-An update is applied when it is the worker's next one; a repeated one gets the recorded outcome; one that came too early is
-held. A read is evaluated once the worker's own updates are in, the clocks allow it and the server's lease is valid. No
-reply leaves before everything it depends on is held by the whole chain.
+An update is applied when it is the worker's next one; a repeated one gets the recorded outcome; one that came too
+early is held. A read is evaluated once the worker's own updates are in, the clocks allow it and the server's lease is
+valid. No reply leaves before everything it depends on is held by the whole chain.
 """
 
 from __future__ import annotations
@@ -163,14 +163,16 @@ class ShardRequests:
         return outcome, table.spec
 
     def _timeout(self, read: Read, lease_is_valid: bool) -> Answered:
+        missing: list[int] = []
         if not lease_is_valid:
             text = "the server has lost touch with the coordinator"
         elif isinstance(read.query, Pull) and self._state.frontier < read.query.min_clock:
-            ranks = [rank_of(worker) for worker in self._state.lagging(read.query.min_clock)]
+            missing = self._state.lagging(read.query.min_clock)
+            ranks = [rank_of(worker) for worker in missing]
             text = f"workers {ranks} have not reached clock {read.query.min_clock}"
         else:
             text = "earlier updates of the same worker have not arrived"
-        return Answered(read.number, Outcome(Status.TIMEOUT, self._state.frontier, text), None)
+        return Answered(read.number, Outcome(Status.TIMEOUT, self._state.frontier, text), None, tuple(missing))
 
     def resign(self, version: int) -> None:
         """Send everybody who still waits to the new head."""

@@ -1,8 +1,9 @@
 """The replicated state of one shard: a pure function of the updates applied to it, in their order.
 
 Every server of a chain applies the same updates with the same numbers, so whatever a worker may ask again after a
-failure is part of this state: the tables, the workers' clocks, the pushes that wait for the end of their step, and for
-each worker which of its updates were applied and how they ended. Updates that are refused are recorded like others.
+failure is part of this state: the tables, the workers' clocks, the pushes that wait for the end of their step, and
+for each worker which of its updates were applied and how they ended. Updates that are refused are recorded like
+others.
 """
 
 from __future__ import annotations

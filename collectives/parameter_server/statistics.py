@@ -1,4 +1,4 @@
-"""What a server has counted since it started: requests, bytes, waits, and how stale the values were that it handed out."""
+"""What a server has counted since it started: requests, bytes, waits and staleness."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ class Statistics:
     bytes_received: int = 0
     bytes_sent: int = 0
     refused_connections: int = 0
+    oversized_messages: int = 0
     pull_staleness: Counter[int] = field(default_factory=Counter)
     # The clock of a pusher minus the clock all workers had reached.
     push_staleness: Counter[int] = field(default_factory=Counter)

@@ -1,7 +1,7 @@
 """One part of a key on one server: its values, the state of its optimiser, and the checks of what is pushed to it.
 
-A dense array is a table with a single row that is always there. The rows of a real table exist from their first push on; until
-then they read as the fill value. Rows that exist lie densely in the order in which they came.
+A dense array is a table with a single row that is always there. The rows of a real table exist from their first push
+on; until then they read as the fill value. Rows that exist lie densely in the order in which they came.
 """
 
 from __future__ import annotations

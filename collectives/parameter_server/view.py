@@ -45,7 +45,10 @@ class Placement:
 
 @dataclass(frozen=True)
 class View:
-    """What everybody in the session goes by. Version 0 says that the servers are still gathering."""
+    """What everybody in the session goes by.
+
+    Version 0 says that the servers are still gathering; `started` that the first workers are all there.
+    """
 
     version: int
     consistency: Consistency
@@ -53,6 +56,7 @@ class View:
     addresses: tuple[tuple[int, str], ...]
     workers: tuple[int, ...]
     lease_seconds: float
+    started: bool = False
 
     @property
     def formed(self) -> bool:
@@ -68,8 +72,8 @@ def shard_of(key: str, part: int, n_shards: int) -> int:
     return int.from_bytes(digest, "little") % n_shards
 
 
-# A worker's number holds its rank and which attempt of that rank it is: sums in the order of numbers are in the order of
-# ranks, and a worker that comes back is never mistaken for the one that was lost.
+# A worker's number holds its rank and which attempt of that rank it is: sums in the order of numbers are in the
+# order of ranks, and a worker that comes back is never mistaken for the one that was lost.
 _ATTEMPTS = 1 << 32
 
 

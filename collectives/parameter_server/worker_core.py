@@ -1,14 +1,14 @@
-"""A worker's side of the protocol without sockets or clocks: requests, messages and the time go in, messages and results come out.
+"""A worker's side of the protocol without sockets or clocks: messages and the time go in, messages come out.
 
-Updates of a shard are numbered; each is sent until its outcome is known, to whoever the newest view says is in charge. An
-update whose caller has given up is still sent, because the ones after it are applied only in order. Reads carry
-the number of the last update they must see.
+Updates of a shard are numbered; each is sent until its outcome is known, to whoever the newest view says is in
+charge. An update whose caller has given up is still sent, because the ones after it are applied only in order. Reads
+carry the number of the last update they must see.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from collectives.parameter_server.messages import (
@@ -41,12 +41,13 @@ _LONGEST_REPEAT_SECONDS = 4.0
 
 
 class Result(NamedTuple):
-    """How one request ended; `server` is who was asked last."""
+    """How one request ended; `missing` are workers whose clocks were waited for in vain."""
 
     ticket: int
+    shard: int
     outcome: Outcome
-    answer: Answer
-    server: int
+    answer: Answer = None
+    missing: tuple[int, ...] = ()
 
 
 @dataclass
@@ -85,6 +86,7 @@ class WorkerCore:
         self._last_ticket = 0
         self._deadline_seconds = 0.0
         self._reported = float("-inf")
+        self._joined = False
 
     def take(self) -> list[tuple[Hashable, Message]]:
         outbox, self._outbox = self._outbox, []
@@ -94,6 +96,11 @@ class WorkerCore:
     def ready(self) -> bool:
         """Whether the servers have gathered and this worker belongs to the session."""
         return self.view is not None and self.view.formed and self.worker in self.view.workers
+
+    @property
+    def started(self) -> bool:
+        """Whether also the other workers that the store begins with are there."""
+        return self.ready and self.view is not None and self.view.started
 
     def room(self, shard: int) -> bool:
         """Whether one more update of the shard may be under way."""
@@ -131,21 +138,18 @@ class WorkerCore:
         pending.interval = min(2 * pending.interval, _LONGEST_REPEAT_SECONDS)
         version = self.view.version
         if isinstance(message, Update):
-            floor = min(self._lanes[message.shard].pending)
-            message = Update(version, message.shard, message.worker, message.sequence, floor, message.action)
+            message = replace(message, version=version, floor=min(self._lanes[message.shard].pending))
         else:
             patience = max(0.0, pending.deadline - _SERVER_SAYS_SECONDS - now)
-            message = Read(
-                version, message.shard, message.worker, message.number, message.after, patience, message.query
-            )
+            message = replace(message, version=version, patience=patience)
         self._outbox.append((ServerName(self.view.placements[message.shard].head), message))
 
     def receive(self, sender: Hashable, message: Message, now: float) -> None:
         if isinstance(message, Updated):
             lane = self._lanes.get(message.shard, _Lane())
-            self._finish(lane.pending.pop(message.sequence, None), message.outcome, None)
+            self._finish(lane.pending.pop(message.sequence, None), message.outcome)
         elif isinstance(message, Answered):
-            self._finish(self._reads.pop(message.number, None), message.outcome, message.answer)
+            self._finish(self._reads.pop(message.number, None), message.outcome, message.answer, message.missing)
         elif isinstance(message, NotHere):
             self._not_here(message, now)
         elif isinstance(message, View):
@@ -155,12 +159,11 @@ class WorkerCore:
             if not message.refusal:
                 self.worker, self._deadline_seconds = message.worker, message.deadline_seconds
 
-    def _finish(self, pending: _Pending | None, outcome: Outcome, answer: Answer) -> None:
-        if pending is None or not pending.ticket:
-            return  # a repeated reply, or the caller has given up
-        assert self.view is not None
-        server = self.view.placements[pending.message.shard].head
-        self.results.append(Result(pending.ticket, outcome, answer, server))
+    def _finish(
+        self, pending: _Pending | None, outcome: Outcome, answer: Answer = None, missing: tuple[int, ...] = ()
+    ) -> None:
+        if pending is not None and pending.ticket:  # else a repeated reply, or the caller has given up
+            self.results.append(Result(pending.ticket, pending.message.shard, outcome, answer, missing))
 
     def _not_here(self, message: NotHere, now: float) -> None:
         assert self.view is not None
@@ -198,14 +201,14 @@ class WorkerCore:
         """End every request under way."""
         lanes = [pending for lane in self._lanes.values() for pending in lane.pending.values()]
         for pending in [*lanes, *self._reads.values()]:
-            self._finish(pending, outcome, None)
+            self._finish(pending, outcome)
         for lane in self._lanes.values():
             lane.pending.clear()
         self._reads.clear()
 
     def tick(self, now: float) -> None:
         """Report to the coordinator, send again what got no answer, end what waited too long."""
-        period = _REPORT_SHARE * self._deadline_seconds if self.ready else self._repeat_seconds / 4
+        period = _REPORT_SHARE * self._deadline_seconds if self.started else self._repeat_seconds / 4
         if now - self._reported >= period and not self.expired:
             self._report(now)
         if not self.ready:
@@ -213,11 +216,11 @@ class WorkerCore:
         timeout = Outcome(Status.TIMEOUT, 0, "no answer")
         for number, pending in list(self._reads.items()):
             if now >= pending.deadline:
-                self._finish(self._reads.pop(number), timeout, None)
+                self._finish(self._reads.pop(number), timeout)
         updates = [pending for lane in self._lanes.values() for pending in lane.pending.values()]
         for pending in updates:
             if now >= pending.deadline and pending.ticket:
-                self._finish(pending, timeout, None)
+                self._finish(pending, timeout)
                 pending.ticket = 0
         overdue = [pending for pending in (*updates, *self._reads.values()) if now >= pending.due]
         for pending in overdue:
@@ -231,10 +234,15 @@ class WorkerCore:
             self._outbox.append((COORDINATOR, Enrol(self._token, self._rank)))
             return
         version = 0 if self.view is None else self.view.version
-        self._outbox.append((COORDINATOR, WorkerAlive(self.worker, version, leaving=False)))
+        self._outbox.append((COORDINATOR, WorkerAlive(self.worker, version, self._joined, leaving=False)))
+
+    def joined(self, now: float) -> None:
+        """Tell the coordinator that every shard knows this worker."""
+        self._joined = True
+        self._report(now)
 
     def leave(self) -> None:
         """Tell the coordinator that this worker is done."""
         if self.worker != NOBODY:
             version = 0 if self.view is None else self.view.version
-            self._outbox.append((COORDINATOR, WorkerAlive(self.worker, version, leaving=True)))
+            self._outbox.append((COORDINATOR, WorkerAlive(self.worker, version, self._joined, leaving=True)))

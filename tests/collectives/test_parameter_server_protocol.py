@@ -56,7 +56,7 @@ def counting(simulation: Simulation, number: int, history: History, pause: int =
 
 
 def make(n_servers: int, copies: int, seed: int, network: Network) -> tuple[Simulation, History]:
-    plan = StorePlan(n_servers, 1, copies, asp(), lease_seconds=0.4, worker_deadline_seconds=1000.0)
+    plan = StorePlan(n_servers, 1, 1, copies, asp(), lease_seconds=0.4, worker_deadline_seconds=1000.0)
     simulation, history = Simulation(plan, seed, network), History()
     for number in range(N_WORKERS):
         simulation.add_worker(f"worker-{number}", counting(simulation, number, history))

@@ -1,13 +1,14 @@
 """Whether a history of adds and reads of one counter could have happened in some order that respects real time.
 
-Every add adds one to an element of its own, so a read tells exactly which adds it saw and how often each was applied. Such
-a history is linearizable if and only if the sets that reads saw form a chain that agrees with real time in the four ways
-checked below.
+Every add adds one to an element of its own, so a read tells exactly which adds it saw and how often each was applied.
+Such a history is linearizable if and only if the sets that reads saw form a chain that agrees with real time in the
+four ways checked below.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import pairwise
 from math import inf
 
 import numpy as np
@@ -46,7 +47,7 @@ class History:
         for read in self.reads:
             self._check_against_adds(read)
         ordered = sorted(self.reads, key=lambda read: len(read.adds))
-        for fewer, more in zip(ordered, ordered[1:], strict=False):
+        for fewer, more in pairwise(ordered):
             assert fewer.adds <= more.adds, f"two reads saw different adds: {fewer} and {more}"
         for first in self.reads:
             for second in self.reads:

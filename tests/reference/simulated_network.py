@@ -1,7 +1,7 @@
-"""A store in one thread: real cores, a made-up network and a made-up clock, so that every failure can be arranged and repeated.
+"""A store in one thread: real cores, a made-up network and clock, every failure arranged and repeatable.
 
-Messages are encoded and decoded like on a socket, then dropped, repeated, delayed and thereby reordered as a seed says. A
-worker is a generator that yields functions of (core, now) which start a request, and gets the result of each.
+Messages are encoded and decoded like on a socket, then dropped, repeated, delayed and thereby reordered as a seed
+says. A worker is a generator that yields functions of (core, now) which start a request, and gets the result of each.
 """
 
 from __future__ import annotations
