@@ -86,7 +86,7 @@ def measure_all(ranks: int, n_bytes: int, turns: int, chosen: dict[str, Measure]
 
 @kernel
 def time_again(prepared: Any, times: Any, first: Any, until: Any, scratch: Any) -> Any:
-    """Fill times[first:] with the nanoseconds of one run each, without ever taking the GIL; where it stopped, and why."""
+    """Fill times[first:] with the nanoseconds of one run each, never taking the GIL; where it stopped, and why."""
     for place in range(first, len(times)):
         began = monotonic_nanoseconds(scratch)
         status = run_again_over_sockets(prepared, until)
@@ -173,10 +173,13 @@ def main() -> None:
                 if results is not None:
                     results.append(HELD_GIL, record)
         return
-    chosen = {name: measure for name, measure in systems().items() if not arguments.systems or name in arguments.systems}
+    chosen = {
+        name: measure for name, measure in systems().items() if not arguments.systems or name in arguments.systems
+    }
     for ranks in arguments.ranks:
         for n_bytes in arguments.bytes:
-            print(f"\nall_reduce of {n_bytes:,} bytes, {ranks} ranks\n{'system':<18}{'median us':>10}{'p99 us':>10}{'GB/s':>8}")
+            print(f"\nall_reduce of {n_bytes:,} bytes, {ranks} ranks")
+            print(f"{'system':<18}{'median us':>10}{'p99 us':>10}{'GB/s':>8}")
             for figure in measure_all(ranks, n_bytes, arguments.turns, chosen):
                 times = f"{1e6 * figure.median_seconds:10.0f}{1e6 * figure.p99_seconds:10.0f}"
                 print(f"{figure.system:<18}{times}{figure.gigabytes_per_second:8.2f}", flush=True)

@@ -1,4 +1,4 @@
-"""One rank of each library that `bench_collectives` compares, all timing the same thing: repeated all_reduce of float64.
+"""One rank of each library that `bench_collectives` compares, all timing the same: repeated all_reduce of float64.
 
 Functions here are started in new processes and return the seconds of each call. A library that is not installed is
 left out.
@@ -57,8 +57,8 @@ def ours(transport: str, options: JoinOptions, ranks: int, n_bytes: int, n_calls
 def _xgboost_rank(pipe: Any, rank: int, port: int, n_bytes: int, n_calls: int) -> None:
     from xgboost import collective
 
-    arguments = {"dmlc_communicator": "rabit", "dmlc_tracker_uri": "127.0.0.1", "dmlc_tracker_port": port}
-    with collective.CommunicatorContext(**arguments, dmlc_task_id=str(rank)):
+    tracker: dict[str, Any] = {"dmlc_tracker_uri": "127.0.0.1", "dmlc_tracker_port": port}
+    with collective.CommunicatorContext(dmlc_communicator="rabit", dmlc_task_id=str(rank), **tracker):
         array = np.ones(n_bytes // 8)
         pipe.send(time_calls(lambda: collective.allreduce(array, collective.Op.SUM), n_calls))
 

@@ -55,7 +55,10 @@ class _FaultyTransport(Transport):
     def run(self, work: Work, until: int) -> int:
         header = decode(work.headers[0].tobytes()) if len(work.headers) else None
         fault = self._fault
-        if header is None or (header.operation, header.sequence) != (Operation[fault.operation.upper()], fault.sequence):
+        if header is None or (header.operation, header.sequence) != (
+            Operation[fault.operation.upper()],
+            fault.sequence,
+        ):
             return self._transport.run(work, until)
         if fault.point == "amid":
             self._transport.run(work, 0)

@@ -23,8 +23,9 @@ from collectives.transports.sockets import socket_transport
 class JoinOptions:
     """How ranks talk. All ranks of a session use the same options.
 
-    `shared_memory` moves messages through memory instead of sockets; all ranks must be on one host. `native=False` chooses the pure Python loop, `buffer_bytes` fixes the socket buffers, `timeout` is the deadline
-    of calls and `join_timeout` that of coming together, both in seconds.
+    `shared_memory` moves messages through memory between ranks of one host. `native=False` chooses the pure Python
+    loop, `buffer_bytes` fixes the socket buffers, `timeout` is the deadline of calls and `join_timeout` that of coming
+    together, both in seconds.
     """
 
     shared_memory: bool = False

@@ -119,9 +119,7 @@ def run_processes(
     The function must be importable by the new processes. If a rank fails, RankFailedError lists how every failed
     rank ended.
     """
-    outcomes = launch_processes(
-        function, world_size, arguments, transport=transport, options=options, timeout=timeout
-    )
+    outcomes = launch_processes(function, world_size, arguments, transport=transport, options=options, timeout=timeout)
     failed = [outcome for outcome in outcomes if outcome.failed]
     if failed:
         lines = [f"rank {each.rank} ended with {each.error or f'exit code {each.exit_code}'!r}" for each in failed]
@@ -149,7 +147,7 @@ def launch_processes(
         for rank in range(world_size):
             ours, theirs = context.Pipe()
             pipes.append(ours)
-            process = context.Process(
+            process: BaseProcess = context.Process(
                 target=_child, args=(theirs, rank, transport, options, function, tuple(arguments)), name=f"rank-{rank}"
             )
             process.start()

@@ -67,7 +67,10 @@ def better_split(left: Array, right: Array) -> Array:
     """The split with the larger gain; at equal gains the lower feature, then the lower bin."""
     wins = (right["gain"] > left["gain"]) | (
         (right["gain"] == left["gain"])
-        & ((right["feature"] < left["feature"]) | ((right["feature"] == left["feature"]) & (right["bin"] < left["bin"])))
+        & (
+            (right["feature"] < left["feature"])
+            | ((right["feature"] == left["feature"]) & (right["bin"] < left["bin"]))
+        )
     )
     return np.where(wins, right, left)
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from collectives import CollectiveError, Communicator, Reducer
 from collectives.faults import Fault, inject
-from collectives.schedules.choice import ALGORITHMS
 from collectives.frames import Operation
+from collectives.schedules.choice import ALGORITHMS
 from tests.collectives import oracle
 
 BETTER_SPLIT = Reducer("better split", oracle.better_split)
@@ -197,8 +197,6 @@ def abort_from_thread(communicator: Communicator) -> Any:
     except CollectiveError as error:
         return type(error).__name__, str(error), time.monotonic() - began
     return None
-
-
 
 
 def nothing(communicator: Communicator) -> None:

@@ -168,5 +168,3 @@ def test_the_choice_is_among_the_algorithms_of_the_call() -> None:
         ALGORITHMS, (1, 2, 4, MANY_RANKS, 64), (0, 1, 1 << 12, 1 << 20), (False, True)
     ):
         assert choose(Shape(operation, 0, world_size, (count,), 8, order_free=order_free)) in ALGORITHMS[operation]
-
-
