@@ -63,8 +63,8 @@ def systems() -> dict[str, Measure]:
     return found | {library: measure for library, measure in others.items() if peers.installed(library)}
 
 
-def measure_all(ranks: int, n_bytes: int, turns: int, chosen: dict[str, Measure]) -> list[Figure]:
-    n_calls = int(np.clip(2e8 / max(n_bytes, 1) / ranks, 30, 1000))
+def measure_all(ranks: int, n_bytes: int, turns: int, most_calls: int, chosen: dict[str, Measure]) -> list[Figure]:
+    n_calls = int(np.clip(2e8 / max(n_bytes, 1) / ranks, min(30, most_calls), most_calls))
     best: dict[str, npt.NDArray[np.float64]] = {}
     for _ in range(turns):
         for name, measure in chosen.items():
@@ -160,6 +160,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4], help="default: 2 4")
     parser.add_argument("--bytes", type=int, nargs="+", default=[64, 65_536, 4 << 20], help="default: 64 65536 4194304")
     parser.add_argument("--turns", type=int, default=3, help="default: %(default)s")
+    parser.add_argument("--calls", type=int, default=1000, help="at most; default: %(default)s")
     parser.add_argument("--systems", nargs="+", metavar="NAME", help="default: all that are installed")
     parser.add_argument("--hold-gil", action="store_true", help="measure with a thread that holds the GIL instead")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also append JSON lines to this file")
@@ -180,7 +181,7 @@ def main() -> None:
         for n_bytes in arguments.bytes:
             print(f"\nall_reduce of {n_bytes:,} bytes, {ranks} ranks")
             print(f"{'system':<18}{'median us':>10}{'p99 us':>10}{'GB/s':>8}")
-            for figure in measure_all(ranks, n_bytes, arguments.turns, chosen):
+            for figure in measure_all(ranks, n_bytes, arguments.turns, arguments.calls, chosen):
                 times = f"{1e6 * figure.median_seconds:10.0f}{1e6 * figure.p99_seconds:10.0f}"
                 print(f"{figure.system:<18}{times}{figure.gigabytes_per_second:8.2f}", flush=True)
                 if results is not None:

@@ -73,7 +73,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """The arrays of all ranks combined, element by element, on every rank."""
-        with _CallGuard(self, "all_reduce"):
+        with CallGuard(self, "all_reduce"):
             reducer, values = find_reducer(op), flat(array)
             result = output(out, np.shape(array), values.dtype)
             call = Call(Operation.ALL_REDUCE, values.dtype, (len(values),), 0, reducer, algorithm)
@@ -90,7 +90,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array | None:
         """The arrays of all ranks combined, on the root; None on the others."""
-        with _CallGuard(self, "reduce"):
+        with CallGuard(self, "reduce"):
             reducer, values = find_reducer(op), flat(array)
             self._check_rank(root, "root")
             # Owners of blocks that are not the root need room for their block as well.
@@ -109,7 +109,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """The root's array on every rank. On the others `array` only says which type and shape to expect."""
-        with _CallGuard(self, "broadcast"):
+        with CallGuard(self, "broadcast"):
             self._check_rank(root, "root")
             values = np.asarray(array)
             check_dtype(values.dtype, "array")
@@ -132,7 +132,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """The arrays of all ranks, which have one shape, stacked in rank order along a new first axis."""
-        with _CallGuard(self, "all_gather"):
+        with CallGuard(self, "all_gather"):
             values = flat(array)
             result = output(out, (self.world_size, *np.shape(array)), values.dtype)
             call = Call(Operation.ALL_GATHER, values.dtype, (len(values),) * self.world_size, algorithm=algorithm)
@@ -143,7 +143,7 @@ class Communicator:
         self, array: Array, *, algorithm: str | None = None, timeout: float | None = None
     ) -> list[Array]:
         """The arrays of all ranks, which may differ in the length of their first axis, in rank order."""
-        with _CallGuard(self, "all_gather_unequal"):
+        with CallGuard(self, "all_gather_unequal"):
             values, own = flat(array), np.asarray(array)
             if own.ndim == 0:
                 raise ValueError("array must have at least one axis")
@@ -157,7 +157,7 @@ class Communicator:
 
     def gather(self, array: Array, root: int = 0, *, timeout: float | None = None) -> Array | None:
         """The arrays of all ranks stacked in rank order, on the root; None on the others."""
-        with _CallGuard(self, "gather"):
+        with CallGuard(self, "gather"):
             self._check_rank(root, "root")
             values = flat(array)
             result = np.empty((self.world_size, *np.shape(array)), values.dtype) if self.rank == root else None
@@ -167,7 +167,7 @@ class Communicator:
 
     def scatter(self, array: Array | None, out: Array, root: int = 0, *, timeout: float | None = None) -> Array:
         """`out` filled with the root's array[rank]. Only the root's `array` is looked at."""
-        with _CallGuard(self, "scatter"):
+        with CallGuard(self, "scatter"):
             self._check_rank(root, "root")
             result = output(out, np.shape(out), np.asarray(out).dtype)
             check_dtype(result.dtype, "out")
@@ -191,7 +191,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """This rank's part of the combined arrays: `counts` rows of the first axis for each rank, or equal parts."""
-        with _CallGuard(self, "reduce_scatter"):
+        with CallGuard(self, "reduce_scatter"):
             reducer, values, own = find_reducer(op), flat(array), np.asarray(array)
             if own.ndim == 0 or (counts is None and own.shape[0] % self.world_size):
                 raise ValueError(f"array of shape {own.shape} has no {self.world_size} equal parts; give counts")
@@ -211,7 +211,7 @@ class Communicator:
 
     def all_to_all(self, array: Array, *, timeout: float | None = None) -> Array:
         """array[p] goes to rank p; result[p] is what rank p had for this rank."""
-        with _CallGuard(self, "all_to_all"):
+        with CallGuard(self, "all_to_all"):
             own = np.asarray(array)
             if own.ndim == 0 or own.shape[0] != self.world_size:
                 raise ValueError(
@@ -225,7 +225,7 @@ class Communicator:
 
     def all_to_all_unequal(self, arrays: Sequence[Array], *, timeout: float | None = None) -> list[Array]:
         """arrays[p] goes to rank p; the result has what each rank had for this one. Only first axes may differ."""
-        with _CallGuard(self, "all_to_all_unequal"):
+        with CallGuard(self, "all_to_all_unequal"):
             if len(arrays) != self.world_size or any(np.ndim(array) == 0 for array in arrays):
                 raise ValueError(f"arrays must hold one array with a first axis for each of {self.world_size} ranks")
             values = np.concatenate([np.asarray(array) for array in arrays])
@@ -244,7 +244,7 @@ class Communicator:
 
     def barrier(self, *, algorithm: str | None = None, timeout: float | None = None) -> None:
         """Return once every rank has called it."""
-        with _CallGuard(self, "barrier"):
+        with CallGuard(self, "barrier"):
             call = Call(Operation.BARRIER, _NOTHING.dtype, (0,), algorithm=algorithm)
             self._run(call, _NOTHING, _NOTHING, timeout)
 
@@ -252,7 +252,7 @@ class Communicator:
         self, array: Array, op: str | Reducer = "sum", *, out: Array | None = None, algorithm: str | None = None
     ) -> PreparedAllReduce:
         """An all_reduce of these very arrays that is run many times, also from kernels without the GIL."""
-        with _CallGuard(self, "prepare_all_reduce"):
+        with CallGuard(self, "prepare_all_reduce"):
             reducer, values = find_reducer(op), flat(array)
             if np.may_share_memory(array, values) is False or (out is not None and np.may_share_memory(values, out)):
                 raise ValueError("array must be contiguous, and out must not overlap it: both are used again and again")
@@ -266,12 +266,12 @@ class Communicator:
 
     def send(self, array: Array, destination: int, *, tag: int = 0, timeout: float | None = None) -> None:
         """Send an array to one rank, which must call `recv` as its next call that concerns this rank."""
-        with _CallGuard(self, "send"):
+        with CallGuard(self, "send"):
             self._exchange(flat(array), destination, _NOTHING, None, tag, timeout)
 
     def recv(self, out: Array, source: int, *, tag: int = 0, timeout: float | None = None) -> Array:
         """`out` filled with an array of the same type and size that one rank sends."""
-        with _CallGuard(self, "recv"):
+        with CallGuard(self, "recv"):
             result = output(out, np.shape(out), np.asarray(out).dtype)
             self._exchange(_NOTHING, None, result.reshape(-1), source, tag, timeout)
             return result
@@ -287,7 +287,7 @@ class Communicator:
         timeout: float | None = None,
     ) -> Array:
         """Send to one rank and receive from one (the same or another) side by side."""
-        with _CallGuard(self, "send_recv"):
+        with CallGuard(self, "send_recv"):
             result = output(out, np.shape(out), np.asarray(out).dtype)
             self._exchange(separate(flat(array), out), destination, result.reshape(-1), source, tag, timeout)
             return result
@@ -299,7 +299,7 @@ class Communicator:
 
         Groups have their own connections, errors and end; close them before this communicator.
         """
-        with _CallGuard(self, "split"):
+        with CallGuard(self, "split"):
             if self._regrouping is None:
                 raise ValueError("split is not possible for a communicator that was made by hand")
             self._splits += 1
@@ -332,6 +332,10 @@ class Communicator:
         self.close()
 
     # How calls are made.
+
+    def continue_after(self, other: Communicator) -> None:
+        """Go on with the sequence numbers of another communicator over the same session."""
+        self._sequence = other._sequence
 
     def _run(self, call: Call, source: Array, target: Array, timeout: float | None) -> None:
         plan, sequence = self._planner.plan(call), self._sequence
@@ -370,7 +374,7 @@ class Communicator:
         return seconds
 
 
-class _CallGuard:
+class CallGuard:
     """Lets one call run at a time; a call with bad arguments ends the session, so that nobody waits for this rank."""
 
     __slots__ = ("_communicator", "_name")

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from collectives.addresses import Address, Listener
 from collectives.communicator import DEFAULT_TIMEOUT, Communicator
 from collectives.frames import session_number
+from collectives.groups import Regrouping, split
 from collectives.mesh import connect_mesh
 from collectives.negotiation import TlsContexts
 from collectives.rendezvous import Rendezvous
@@ -17,13 +18,15 @@ from collectives.session import Session
 from collectives.shared_memory import share_memory
 from collectives.transports.contract import Transport
 from collectives.transports.sockets import socket_transport
+from collectives.two_level import TwoLevelCommunicator
 
 
 @dataclass(frozen=True)
 class JoinOptions:
     """How ranks talk. All ranks of a session use the same options.
 
-    `shared_memory` moves messages through memory between ranks of one host. `native=False` chooses the pure Python
+    `shared_memory` moves messages through memory between ranks of one host, which the record must
+    name; ranks on several hosts work in two levels. `native=False` chooses the pure Python
     loop, `buffer_bytes` fixes the socket buffers, `timeout` is the deadline of calls and `join_timeout` that of coming
     together, both in seconds.
     """
@@ -50,7 +53,30 @@ def join(rendezvous: Rendezvous, rank: int, listener: Listener, options: JoinOpt
             connection.close()
         raise
     session = Session(transport, rendezvous.session, session_number(rendezvous.session), rendezvous.generation)
-    return Communicator(session, options.timeout, rendezvous.hosts, _SocketRegrouping(rendezvous, rank, options))
+    regrouping = _SocketRegrouping(rendezvous, rank, options)
+    if not options.shared_memory or len(set(rendezvous.hosts)) <= 1:
+        return Communicator(session, options.timeout, rendezvous.hosts, regrouping)
+    return _join_hosts(session, rendezvous, rank, options, regrouping)
+
+
+def _join_hosts(
+    session: Session, rendezvous: Rendezvous, rank: int, options: JoinOptions, regrouping: Regrouping
+) -> Communicator:
+    """Form the groups of each host and of the leaders out of the world of all ranks."""
+    hosts = rendezvous.hosts
+    communicator = TwoLevelCommunicator(session, options.timeout, hosts, regrouping)
+    world = Communicator(session, options.join_timeout)
+    try:
+        local = split(world, regrouping, 0, hosts.index(hosts[rank]), None)
+        assert local is not None
+        plain = _SocketRegrouping(rendezvous, rank, replace(options, shared_memory=False))
+        leaders = split(world, plain, 0, 0 if local.rank == 0 else None, None)
+    except BaseException as error:
+        session.abort(f"the groups of hosts could not be formed: {error}")
+        raise
+    communicator.set_groups(local, leaders)
+    communicator.continue_after(world)
+    return communicator
 
 
 class _SocketRegrouping:
@@ -77,8 +103,6 @@ class _SocketRegrouping:
 def _transport(
     rendezvous: Rendezvous, rank: int, connections: dict[int, socket.socket], options: JoinOptions
 ) -> Transport:
-    if not options.shared_memory:
+    if not options.shared_memory or len(set(rendezvous.hosts)) > 1:
         return socket_transport(rank, connections, options.native)
-    if len(set(rendezvous.hosts)) > 1:
-        raise ValueError(f"shared_memory=True needs all ranks on one host, the record names {set(rendezvous.hosts)}")
     return share_memory(rank, connections, options.join_timeout)

@@ -16,7 +16,9 @@ def mpi_communicator(comm: Any = None, timeout: float = DEFAULT_TIMEOUT) -> Comm
         from mpi4py import MPI
     except ImportError as error:
         raise ImportError("mpi_communicator needs mpi4py and an MPI library: pip install mpi4py mpich") from error
-    return Communicator(session_over(_MpiTransport(MPI, (MPI.COMM_WORLD if comm is None else comm).Dup()), "mpi"), timeout)
+    return Communicator(
+        session_over(_MpiTransport(MPI, (MPI.COMM_WORLD if comm is None else comm).Dup()), "mpi"), timeout
+    )
 
 
 class _MpiTransport(MessageTransport):

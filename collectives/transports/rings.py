@@ -76,7 +76,14 @@ class RingTransport(Transport):
         self._kernel_area = (area.words, area.rings.ctypes.data, area.capacity, world_size)
         self._watched = np.ones(world_size, np.int64)
         self._watched[rank] = 0
-        self._wires = (self._kernel_area, rank, descriptors, self._watched, np.zeros(1, np.int64), system_calls.new_scratch())
+        self._wires = (
+            self._kernel_area,
+            rank,
+            descriptors,
+            self._watched,
+            np.zeros(1, np.int64),
+            system_calls.new_scratch(),
+        )
 
     @property
     def wires(self) -> tuple[Any, ...]:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
-from collectives import JoinOptions
+from collectives import CollectiveError, Communicator, JoinOptions, Listener, Rendezvous, join
 from collectives.launch import run_processes, run_threads
 from tests.collectives import oracle, ranks
 
@@ -44,3 +47,38 @@ def test_every_collective_type_and_size_on_worlds_of_one_to_nine(path: str, worl
 def test_processes_give_the_bits_of_the_reference(shared_memory: bool) -> None:
     options = JoinOptions(shared_memory=shared_memory)
     run_processes(ranks.check_everything, 3, (FEW_TYPES, True), transport="unix", options=options)
+
+
+@pytest.mark.parametrize("hosts", ["aabb", "abab", "aab", "abc", "a"])
+def test_ranks_of_several_hosts_work_in_two_levels(hosts: str) -> None:
+    listeners = [Listener.tcp() for _ in hosts]
+    record = Rendezvous.create([str(listener.address) for listener in listeners], hosts)
+    options = JoinOptions(shared_memory=True)
+
+    def work(rank: int) -> None:
+        with join(record, rank, listeners[rank], options) as communicator:
+            ranks.check_everything(communicator, [np.dtype("l"), np.dtype("d")])
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        list(pool.map(work, range(len(hosts))))
+
+
+def reduce_and_meet(communicator: Communicator, size: int) -> None:
+    communicator.all_reduce(np.ones(size, int))
+    communicator.barrier()
+
+
+def test_an_error_on_one_host_reaches_all_hosts() -> None:
+    hosts = "aabb"
+    listeners = [Listener.tcp() for _ in hosts]
+    record = Rendezvous.create([str(listener.address) for listener in listeners], hosts)
+    options = JoinOptions(shared_memory=True, timeout=20)
+
+    def work(rank: int) -> None:
+        with join(record, rank, listeners[rank], options) as communicator, pytest.raises(CollectiveError):
+            reduce_and_meet(communicator, 10 + (rank == 3))
+
+    with ThreadPoolExecutor(len(hosts)) as pool:
+        began = time.monotonic()
+        list(pool.map(work, range(len(hosts))))
+        assert time.monotonic() - began < 10

@@ -193,6 +193,11 @@ def test_ranks_that_do_not_do_the_same_are_told_at_once(wrong, transport: str) -
     assert time.monotonic() - began < 5
 
 
+def meet_twice(communicator: Communicator) -> None:
+    communicator.barrier()
+    communicator.barrier()
+
+
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
@@ -219,8 +224,7 @@ def test_bad_arguments_are_an_error_of_the_caller_and_nobody_waits_for_it(wrong,
                 communicator.barrier()
         else:
             with pytest.raises(AbortedError, match=message):
-                for _ in range(2):
-                    communicator.barrier()
+                meet_twice(communicator)
 
     run_threads(work, 3, transport="tcp", options=JoinOptions(timeout=10))
 
