@@ -204,7 +204,14 @@ def _record(kind: type[Any], names: list[str], parts: list[Form]) -> Form:
         for name, part in zip(names, parts, strict=True):
             part.write(output, getattr(value, name))
 
-    return Form(write, lambda source: kind(*[part.read(source) for part in parts]))
+    def read(source: Input) -> Any:
+        values = [part.read(source) for part in parts]
+        try:
+            return kind(*values)
+        except ValueError as error:  # a record checks its own fields
+            raise ProtocolError(f"a message holds an impossible {kind.__name__}: {error}") from error
+
+    return Form(write, read)
 
 
 def _union(members: tuple[Any, ...]) -> Form:

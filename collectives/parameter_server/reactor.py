@@ -9,6 +9,7 @@ hold up the first.
 from __future__ import annotations
 
 import contextlib
+import logging
 import selectors
 import socket
 import threading
@@ -29,6 +30,8 @@ from collectives.parameter_server.replica import ServerName
 from collectives.parameter_server.server_core import COORDINATOR
 from collectives.parameter_server.statistics import Statistics
 from collectives.parameter_server.view import View
+
+_LOGGER = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.025
 _ACCEPT_SECONDS = 0.1
@@ -235,14 +238,19 @@ class Reactor:
                         self._core.tick(time.monotonic())
                         next_tick = time.monotonic() + _TICK_SECONDS
                         self._handled()
-        except BaseException as error:  # noqa: BLE001 - whoever waits must learn of it
+        except BaseException as error:
+            _LOGGER.exception("the %s stops", self._name)
             self.failure = error
         finally:
+            self._closing.set()
             with self.lock:
-                for link in list(self._links):
-                    self._drop(link)
+                self._drop_all()
                 if self._after is not None:
                     self._after()
+
+    def _drop_all(self) -> None:
+        for link in list(self._links):
+            self._drop(link)
 
     def _serve(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
         for key, events in ready:
@@ -286,6 +294,8 @@ class Reactor:
         for thread in (*self._threads, *dials):
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
+        with self.lock:
+            self._drop_all()
         if self._listener is not None:
             self._listener.close()
         self._selector.close()

@@ -16,6 +16,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from collectives.errors import ProtocolError
 from collectives.handles import Handle
 from collectives.parameter_server.calls import Calls, Request, Subject
 from collectives.parameter_server.codec import DTYPES, Array
@@ -37,7 +38,7 @@ from collectives.parameter_server.messages import (
 )
 from collectives.parameter_server.optimisers import Optimiser, Sum, settings_of
 from collectives.parameter_server.snapshots import read_snapshot, write_snapshot
-from collectives.parameter_server.table import MOST_PARTS, part_bounds
+from collectives.parameter_server.table import check_spec, part_bounds
 from collectives.parameter_server.view import rank_of, shard_of
 from collectives.parameter_server.worker_core import Result
 
@@ -105,9 +106,9 @@ class Store:
 
         `parts` cuts a large array into pieces that live on different shards.
         """
-        array = np.ascontiguousarray(value)
+        array = np.asarray(value)
         spec = self._spec(array.shape, 0, array.dtype, optimiser, 0.0, parts)
-        flat = array.astype(spec.dtype, copy=True).reshape(-1)
+        flat = np.array(array, spec.dtype, order="C").reshape(-1)
         self._init(key, spec, [flat[slice(*part_bounds(spec, part))] for part in range(parts)])
 
     def init_rows(
@@ -141,10 +142,13 @@ class Store:
             raise TypeError(f"dtype must be one of {', '.join(map(str, DTYPES))}, got {dtype}")
         if optimiser.ONLY_REAL and dtype.kind != "f":
             raise TypeError(f"dtype must be float32 or float64 with optimiser {optimiser}, got {dtype}")
-        if not 1 <= parts <= MOST_PARTS:
-            raise ValueError(f"parts must be between 1 and {MOST_PARTS}, got {parts}")
         code = dtype.newbyteorder("<").str
-        return KeySpec(shape, n_rows, code, parts, float(fill), optimiser.NAME, settings_of(optimiser))
+        spec = KeySpec(shape, n_rows, code, parts, float(fill), optimiser.NAME, settings_of(optimiser))
+        try:
+            check_spec(spec)
+        except ProtocolError as error:
+            raise ValueError(str(error)) from error
+        return spec
 
     def _init(self, key: str, spec: KeySpec, values: list[Array]) -> None:
         for value in values:

@@ -7,7 +7,7 @@ on; until then they read as the fill value. Rows that exist lie densely in the o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from math import prod
+from math import isfinite, prod
 from typing import NamedTuple
 
 import numpy as np
@@ -19,6 +19,7 @@ from collectives.parameter_server.optimisers import optimiser_from
 
 MOST_PARTS = 1 << 16
 _FIRST_ROWS = 16
+_WIDEST = 1 << 40
 
 
 class Contribution(NamedTuple):
@@ -49,6 +50,10 @@ def check_spec(spec: KeySpec) -> None:
         raise ProtocolError(f"optimiser {spec.optimiser!r} needs float32 or float64, not {spec.dtype!r}")
     if min(spec.shape, default=0) < 0 or spec.n_rows < 0 or not 1 <= spec.parts <= MOST_PARTS:
         raise ProtocolError(f"no key has shape {spec.shape}, {spec.n_rows} rows and {spec.parts} parts")
+    if prod(spec.shape) > _WIDEST:
+        raise ProtocolError(f"shape {spec.shape} has more than {_WIDEST} numbers")
+    if not isfinite(spec.fill) or (np.dtype(spec.dtype).kind == "i" and not spec.fill.is_integer()):
+        raise ProtocolError(f"fill must be a finite number that {spec.dtype!r} can hold, got {spec.fill}")
 
 
 class Table:
@@ -72,9 +77,11 @@ class Table:
         """A table without rows, or a dense array with the given values."""
         check_spec(spec)
         width, n_rows = width_of(spec, part), 0 if spec.n_rows else 1
+        if value.size != n_rows * width:
+            raise ProtocolError(f"part {part} of key {key!r} has {n_rows * width} numbers, got {value.size}")
         slots = np.zeros((optimiser_from(spec.optimiser, spec.settings).SLOTS, n_rows, width), spec.dtype)
-        values = value.reshape(n_rows, width) if value.size == n_rows * width else value
-        return cls(TableCopy(key, part, spec, np.zeros(0, np.int64), values, slots, np.zeros(n_rows, np.int64)))
+        steps = np.zeros(n_rows, np.int64)
+        return cls(TableCopy(key, part, spec, np.zeros(0, np.int64), value.reshape(n_rows, width), slots, steps))
 
     def copy(self) -> TableCopy:
         n_rows = len(self._place) if self.spec.n_rows else 1

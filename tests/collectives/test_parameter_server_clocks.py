@@ -7,6 +7,7 @@ worker it saw.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +17,7 @@ from collectives.parameter_server.consistency import Consistency, asp, bsp, ssp
 from collectives.parameter_server.coordinator_core import StorePlan
 from collectives.parameter_server.messages import Advance, Init, Join, KeySpec, Pull, Push, Status
 from collectives.parameter_server.view import rank_of
+from collectives.parameter_server.worker_core import WorkerCore
 from tests.reference.simulated_network import Network, Program, Simulation
 
 N_WORKERS = 4
@@ -44,21 +46,30 @@ def stepping(rank: int, record: Record, n_steps: int = N_STEPS) -> Program:
     while len(record.clocks) < N_WORKERS:  # begin together, as a store that is told n_workers does
         yield lambda core, now: core.read(0, Pull("n", 0, 0, -1, None), now, PATIENCE)
     while clock < n_steps:
-        consistency = yield lambda core, now: _read_at(core, now, clock)
-        record.reads.append((rank, clock, consistency.answer.reshape(SHAPE)))
+        result = yield partial(_read_at, clock)
+        record.reads.append((rank, clock, result.answer.reshape(SHAPE)))
         record.largest_gap = max(record.largest_gap, clock - min(record.clocks.values()))
-        one = np.zeros(SHAPE, np.int64)
-        one[rank, clock] = 1
-        result = yield lambda core, now: core.update(0, Push("n", 0, clock, None, one.reshape(-1)), now, PATIENCE)
+        result = yield partial(_push_at, rank, clock)
         record.late += result.outcome.status == Status.LATE
         clock = max(clock + 1, result.outcome.clock)
         record.clocks[rank] = clock
-        yield lambda core, now: core.update(0, Advance(clock), now, PATIENCE)
+        yield partial(_advance_to, clock)
 
 
-def _read_at(core: object, now: float, clock: int) -> int:
-    oldest = clock - core.view.consistency.staleness  # type: ignore[attr-defined]
-    return core.read(0, Pull("n", 0, clock, oldest, None), now, PATIENCE)  # type: ignore[attr-defined]
+def _read_at(clock: int, core: WorkerCore, now: float) -> int:
+    assert core.view is not None
+    oldest = clock - core.view.consistency.staleness
+    return core.read(0, Pull("n", 0, clock, oldest, None), now, PATIENCE)
+
+
+def _push_at(rank: int, clock: int, core: WorkerCore, now: float) -> int:
+    one = np.zeros(SHAPE, np.int64)
+    one[rank, clock] = 1
+    return core.update(0, Push("n", 0, clock, None, one.reshape(-1)), now, PATIENCE)
+
+
+def _advance_to(clock: int, core: WorkerCore, now: float) -> int:
+    return core.update(0, Advance(clock), now, PATIENCE)
 
 
 def simulate(consistency: Consistency, seed: int, deadline: float = PATIENCE) -> tuple[Simulation, Record]:
@@ -164,7 +175,7 @@ def test_a_newcomer_starts_at_the_clock_of_the_others_and_is_waited_for() -> Non
     begin(simulation, record)
     simulation.paused = {"worker-0"}
     simulation.run_for(1.0)
-    newcomer = Record(clocks={rank: 0 for rank in range(N_WORKERS)})
+    newcomer = Record(clocks=dict.fromkeys(range(N_WORKERS), 0))
     simulation.add_worker("newcomer", _joining(newcomer), 7)
     simulation.run(lambda: 7 in newcomer.clocks)
     assert newcomer.clocks[7] == max(record.clocks.values())
