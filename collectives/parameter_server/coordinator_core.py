@@ -107,7 +107,7 @@ class CoordinatorCore:
         self._outbox.append((sender, Registered(number)))
         if not self.view.formed and len(self._servers) == self.plan.n_servers:
             self._form()
-        elif self.view.formed and not known:
+        elif not known:
             self._publish()
             self._repair(now)
 
