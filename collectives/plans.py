@@ -47,6 +47,7 @@ class Planner:
         self._session = session
         self._plans: OrderedDict[Call, Plan] = OrderedDict()
         self._scratch = np.empty(0, np.uint8)
+        self._views: dict[tuple[int, np.dtype[Any]], Array] = {}
 
     def plan(self, call: Call) -> Plan:
         """The plan of a collective call."""
@@ -95,12 +96,17 @@ class Planner:
 
     def scratch(self, count: int, dtype: np.dtype[np.generic]) -> Array:
         """Room for `count` elements, valid until the next call."""
+        view = self._views.get((count, dtype))
+        if view is not None:
+            return view
         size = count * dtype.itemsize
         if size > _KEPT_SCRATCH:
             return np.empty(count, dtype)
-        if size > len(self._scratch):
-            self._scratch = np.empty(size, np.uint8)
-        return self._scratch[:size].view(dtype)
+        if size > len(self._scratch) or len(self._views) >= _KEPT_PLANS:
+            self._scratch = np.empty(max(size, len(self._scratch)), np.uint8)
+            self._views.clear()
+        view = self._views[count, dtype] = self._scratch[:size].view(dtype)
+        return view
 
 
 def header_table(header: Header, rows: Words, itemsize: int) -> Words:

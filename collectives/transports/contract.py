@@ -34,6 +34,7 @@ from collectives.kernels.layout import (
     TO_BUFFER,
     TO_OFFSET,
 )
+from collectives.kernels.program_loop import get_ready
 from collectives.reducers import Array, Reducer
 
 Words = npt.NDArray[np.int64]
@@ -52,7 +53,6 @@ class Work:
 
     def __post_init__(self) -> None:
         self.received = np.zeros((len(self.rows), HEADER_WORDS), np.int64)
-        # Every microsecond of Python here is paid by all ranks that share the cores: few and cheap steps in `start`.
         self._state = np.zeros(CONTROL_WORDS + len(self.rows), np.int64)
         self.control: Words = self._state[:CONTROL_WORDS]
         self.progress: Words = self._state[CONTROL_WORDS:]
@@ -67,6 +67,9 @@ class Work:
     def start(self, sequence: int | Words, buffers: list[Array]) -> None:
         """Get ready to run (again), with these buffers and under this sequence number (or one for each row)."""
         self.buffers = buffers
+        if self.operation is not None:
+            get_ready(self.headers, self._state, self.addresses, sequence, *buffers)
+            return
         self.addresses[:] = [buffer.__array_interface__["data"][0] for buffer in buffers]
         self._sequences[:] = sequence
         self._state.fill(0)

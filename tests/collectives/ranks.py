@@ -193,6 +193,7 @@ def abort_from_thread(communicator: Communicator) -> Any:
     try:
         if communicator.rank == 2:
             time.sleep(0.6)
+            communicator.barrier()  # may still succeed: everybody had come before the end
         communicator.barrier()
     except CollectiveError as error:
         return type(error).__name__, str(error), time.monotonic() - began
