@@ -10,9 +10,10 @@ from __future__ import annotations
 import struct
 import types
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import fields, is_dataclass
 from math import prod
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -172,6 +173,7 @@ _FLOAT = Form(
     lambda output, value: output.write(_REAL.pack(value)), lambda source: _REAL.unpack(source.take(_REAL.size))[0]
 )
 _BOOLEAN = Form(lambda output, value: output.write(b"\1" if value else b"\0"), lambda source: source.take(1)[0] != 0)
+_LETTERS = {_INTEGER: "q", _FLOAT: "d", _BOOLEAN: "?"}
 _TEXT = Form(_write_text, _read_text)
 _ARRAY = Form(_write_array, _read_array)
 
@@ -200,18 +202,44 @@ def _fixed(parts: tuple[Form, ...], make: Callable[[Any], Any]) -> Form:
 
 
 def _record(kind: type[Any], names: list[str], parts: list[Form]) -> Form:
+    runs = list(_runs(names, parts))
+
     def write(output: Output, value: Any) -> None:
-        for name, part in zip(names, parts, strict=True):
-            part.write(output, getattr(value, name))
+        for pack, get, part in runs:
+            if pack is not None:
+                output.write(pack.pack(*get(value)))
+            else:
+                part.write(output, get(value))
 
     def read(source: Input) -> Any:
-        values = [part.read(source) for part in parts]
+        values: list[Any] = []
+        for pack, _, part in runs:
+            if pack is not None:
+                values += pack.unpack(source.take(pack.size))
+            else:
+                values.append(part.read(source))
         try:
             return kind(*values)
         except ValueError as error:  # a record checks its own fields
             raise ProtocolError(f"a message holds an impossible {kind.__name__}: {error}") from error
 
     return Form(write, read)
+
+
+def _runs(names: list[str], parts: list[Form]) -> Iterator[tuple[struct.Struct | None, Callable[[Any], Any], Form]]:
+    """Neighbouring numbers of a record are written and read in one go; every other field for itself."""
+    place = 0
+    while place < len(names):
+        end = place
+        while end < len(names) and parts[end] in _LETTERS:
+            end += 1
+        if end > place + 1:
+            letters = "".join(_LETTERS[part] for part in parts[place:end])
+            yield struct.Struct(f"<{letters}"), attrgetter(*names[place:end]), parts[place]
+            place = end
+        else:
+            yield None, attrgetter(names[place]), parts[place]
+            place += 1
 
 
 def _union(members: tuple[Any, ...]) -> Form:

@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections import deque
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,24 @@ _NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWant
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 
 
+# Workers send messages of the same few sizes again and again; making and checking their headers anew took a tenth of a
+# round trip.
+@lru_cache(maxsize=1024)
+def _header(session: int, generation: int, number: int, size: int) -> bytes:
+    return Header(Kind.REQUEST, session, generation, 0, operation=number, payload=size).encode()
+
+
+@lru_cache(maxsize=1024)
+def _check_header(data: bytes, session: int, generation: int, largest: int) -> tuple[type[Message], int]:
+    """The class of the message that follows and its size, or ProtocolError."""
+    header = decode_header(data, largest)
+    if header.kind != Kind.REQUEST or header.operation >= len(MESSAGES):
+        raise ProtocolError(f"no message has kind {header.kind} and operation {header.operation}")
+    if (header.session, header.generation) != (session, generation):
+        raise ProtocolError("a message belongs to another session or generation")
+    return MESSAGES[header.operation], header.payload
+
+
 class Link:
     """A connection under the care of one reactor."""
 
@@ -43,7 +62,7 @@ class Link:
         self._header = bytearray(HEADER_BYTES)
         self._target = memoryview(self._header)
         self._filled = 0
-        self._expected: Header | None = None
+        self._expected: type[Message] | None = None
         self._payload: Any = None
 
     @property
@@ -56,9 +75,7 @@ class Link:
         size = sum(len(buffer) for buffer in buffers)
         if size > self._largest:
             return False
-        header = Header(
-            Kind.REQUEST, self._session, self._generation, 0, operation=_NUMBERS[type(message)], payload=size
-        ).encode()
+        header = _header(self._session, self._generation, _NUMBERS[type(message)], size)
         self._queue([header, *buffers])
         return True
 
@@ -117,23 +134,19 @@ class Link:
     def _advance(self) -> Message | None:
         """A header or a payload is complete: make room for what follows."""
         if self._expected is None:
-            header = decode_header(bytes(self._header), self._largest)
-            if header.kind != Kind.REQUEST or header.operation >= len(MESSAGES):
-                raise ProtocolError(f"no message has kind {header.kind} and operation {header.operation}")
-            if (header.session, header.generation) != (self._session, self._generation):
-                raise ProtocolError("a message belongs to another session or generation")
-            if header.payload:
-                self._payload = np.empty(header.payload, np.uint8)
-                self._expect(header, memoryview(self._payload))
+            kind, size = _check_header(bytes(self._header), self._session, self._generation, self._largest)
+            if size:
+                self._payload = np.empty(size, np.uint8)
+                self._expect(kind, memoryview(self._payload))
                 return None
-            return decode(MESSAGES[header.operation], b"")
-        header, payload = self._expected, self._payload
+            return decode(kind, b"")
+        kind, payload = self._expected, self._payload
         self._expect(None, memoryview(self._header))
         self._payload = None
-        return decode(MESSAGES[header.operation], memoryview(payload))
+        return decode(kind, memoryview(payload))
 
-    def _expect(self, header: Header | None, target: memoryview) -> None:
-        self._expected, self._target, self._filled = header, target, 0
+    def _expect(self, kind: type[Message] | None, target: memoryview) -> None:
+        self._expected, self._target, self._filled = kind, target, 0
 
     def close(self) -> None:
         self._outgoing.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from functools import lru_cache
 
 from collectives.parameter_server.consistency import Consistency
 
@@ -66,6 +67,7 @@ class View:
         return dict(self.addresses).get(server)
 
 
+@lru_cache(maxsize=1 << 16)
 def shard_of(key: str, part: int, n_shards: int) -> int:
     """The shard of one part of a key: the same in every process."""
     digest = hashlib.blake2b(f"{part}:{key}".encode(), digest_size=8).digest()

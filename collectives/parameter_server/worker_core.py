@@ -102,6 +102,10 @@ class WorkerCore:
         """Whether also the other workers that the store begins with are there."""
         return self.ready and self.view is not None and self.view.started
 
+    @property
+    def _version(self) -> int:
+        return 0 if self.view is None else self.view.version
+
     def room(self, shard: int) -> bool:
         """Whether one more update of the shard may be under way."""
         lane = self._lanes.get(shard)
@@ -113,7 +117,8 @@ class WorkerCore:
         if not lane.last and not isinstance(action, Join):
             raise AssertionError("a worker joins a shard before it does anything else there")
         lane.last += 1
-        message = Update(0, shard, self.worker, lane.last, 0, action)
+        floor = min(lane.pending, default=lane.last)
+        message = Update(self._version, shard, self.worker, lane.last, floor, action)
         lane.pending[lane.last] = pending = self._pending(message, now, patience)
         self._send(pending, now)
         return pending.ticket
@@ -122,7 +127,7 @@ class WorkerCore:
         """Start a read that sees this worker's updates so far."""
         self._last_read += 1
         after = self._lanes[shard].last if shard in self._lanes else 0
-        message = Read(0, shard, self.worker, self._last_read, after, patience, query)
+        message = Read(self._version, shard, self.worker, self._last_read, after, patience, query)
         self._reads[self._last_read] = pending = self._pending(message, now, patience + _SERVER_SAYS_SECONDS)
         self._send(pending, now)
         return pending.ticket
@@ -136,12 +141,8 @@ class WorkerCore:
         message = pending.message
         pending.due = now + pending.interval
         pending.interval = min(2 * pending.interval, _LONGEST_REPEAT_SECONDS)
-        version = self.view.version
-        if isinstance(message, Update):
-            message = replace(message, version=version, floor=min(self._lanes[message.shard].pending))
-        else:
-            patience = max(0.0, pending.deadline - _SERVER_SAYS_SECONDS - now)
-            message = replace(message, version=version, patience=patience)
+        if message.version != self.view.version:
+            message = pending.message = replace(message, version=self.view.version)
         self._outbox.append((ServerName(self.view.placements[message.shard].head), message))
 
     def receive(self, sender: Hashable, message: Message, now: float) -> None:
@@ -233,8 +234,7 @@ class WorkerCore:
         if self.worker == NOBODY:
             self._outbox.append((COORDINATOR, Enrol(self._token, self._rank)))
             return
-        version = 0 if self.view is None else self.view.version
-        self._outbox.append((COORDINATOR, WorkerAlive(self.worker, version, self._joined, leaving=False)))
+        self._outbox.append((COORDINATOR, WorkerAlive(self.worker, self._version, self._joined, leaving=False)))
 
     def joined(self, now: float) -> None:
         """Tell the coordinator that every shard knows this worker."""
@@ -244,5 +244,4 @@ class WorkerCore:
     def leave(self) -> None:
         """Tell the coordinator that this worker is done."""
         if self.worker != NOBODY:
-            version = 0 if self.view is None else self.view.version
-            self._outbox.append((COORDINATOR, WorkerAlive(self.worker, version, self._joined, leaving=True)))
+            self._outbox.append((COORDINATOR, WorkerAlive(self.worker, self._version, self._joined, leaving=True)))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import socket
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -15,6 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks import bench_parameter_server
 from collectives.addresses import Address, Listener
 from collectives.errors import AuthenticationError, StaleGenerationError
 from collectives.frames import Header, Kind, session_number
@@ -475,3 +478,18 @@ def test_a_worker_whose_process_was_frozen_for_too_long_is_told_and_the_others_g
         holder.join()
         with pytest.raises(WorkerExpiredError):
             list(iter(lambda: second.push("n", np.ones(1)), None))
+
+
+def test_benchmark_reports_every_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(bench_parameter_server, "SIZES", (64, 4096))
+    file = tmp_path / "figures.jsonl"
+    arguments = ["--calls", "3", "--servers", "thread", "--copies", "1", "2", "--json", str(file)]
+    monkeypatch.setattr(sys, "argv", ["bench_parameter_server", *arguments])
+    bench_parameter_server.main()
+    records = [json.loads(line) for line in file.read_text(encoding="utf-8").splitlines()]
+    figures = [record for record in records if record["kind"] == bench_parameter_server.PARAMETER_SERVER]
+    assert {record["operation"] for record in figures} == {"bare echo", "push", "pull", "push, then pull", "push_pull"}
+    assert all(record["median_seconds"] > 0 for record in figures)
+    assert len(capsys.readouterr().out.splitlines()) == len(figures) + 1
