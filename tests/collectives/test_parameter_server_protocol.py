@@ -5,6 +5,7 @@ Counters must be linearizable: no acknowledged push lost, none applied twice, re
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -157,16 +158,56 @@ def test_servers_may_die_one_after_another_as_long_as_replacements_were_filled(s
     check_everything(simulation, history)
 
 
+def reading(simulation: Simulation, history: History) -> Program:
+    yield lambda core, now: core.update(0, Join(), now, 1000.0)
+    while len(history.reads) < SIZE + 40:
+        start = simulation.time
+        result = yield lambda core, now: core.read(0, Pull("n", 0, 0, -1, None), now, 1000.0)
+        if result.outcome.status == Status.DONE:
+            history.reads.append(Seen(start, simulation.time, result.answer))
+
+
+def cut_off(simulation: Simulation, node: str, others: Iterable[str]) -> None:
+    simulation.cut |= {frozenset((node, other)) for other in others}
+
+
 @pytest.mark.parametrize("seed", range(8))
-def test_a_head_that_is_cut_off_but_still_reached_by_workers_gives_no_stale_answers(seed: int) -> None:
-    simulation, history = make(3, 2, seed, Network(0.02, 0.02, longest=0.01))
+def test_a_replaced_head_gives_no_stale_answers_to_a_reader_that_knows_no_other(seed: int) -> None:
+    simulation, history = make(3, 2, seed, Network(longest=0.01))
+    simulation.add_worker("reader", reading(simulation, history))
     simulation.run(lambda: len(history.adds) > 6)
     head = chain_of(simulation)[0]
-    simulation.cut |= {frozenset((head, other)) for other in simulation.nodes if not other.startswith("worker")}
-    simulation.cut.add(frozenset(("worker-2", "coordinator")))  # this worker keeps its old view for as long as it can
-    simulation.run(lambda: chain_of(simulation)[0] != head)
-    simulation.run_for(1.0)
-    simulation.cut = {pair for pair in simulation.cut if head in pair}
+    cut_off(simulation, head, set(simulation.nodes) - {"reader"})
+    cut_off(simulation, "reader", set(simulation.nodes) - {head})
+    simulation.run(lambda: len(history.adds) == SIZE)
+    simulation.run_for(0.5)
+    assert head not in chain_of(simulation)
+    simulation.cut.clear()
+    simulation.run(lambda: simulation.finished)
+    check_everything(simulation, history)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_what_a_replaced_head_still_passes_on_is_not_applied(seed: int) -> None:
+    simulation, history = make(2, 2, seed, Network(0.2, 0.2, longest=0.05))
+    simulation.run(lambda: len(history.adds) > 6)
+    head = chain_of(simulation)[0]
+    cut_off(simulation, head, ["coordinator"])
+    simulation.run(lambda: simulation.finished)
+    check_everything(simulation, history)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_what_is_acknowledged_after_a_joining_server_was_filled_is_on_it(seed: int) -> None:
+    """The last server that held everything is lost before it learns that the new one has become part of the chain."""
+    simulation, history = make(2, 2, seed, Network(longest=0.01))
+    simulation.run(lambda: len(history.adds) > 3)
+    survivor, killed = chain_of(simulation)
+    simulation.kill(killed)
+    simulation.add_server("server-2")
+    simulation.run(lambda: chain_of(simulation) == (survivor, "server-2"))
+    cut_off(simulation, survivor, ["coordinator", "server-2"])
+    simulation.run(lambda: chain_of(simulation) == ("server-2",))
     simulation.run(lambda: simulation.finished)
     check_everything(simulation, history)
 

@@ -36,7 +36,7 @@ class Network:
 
 @dataclass
 class Simulation:
-    """One store. `cut` holds pairs of nodes between which nothing travels."""
+    """One store. `cut` holds pairs of nodes between which nothing arrives, not even what is on its way."""
 
     plan: StorePlan
     seed: int = 0
@@ -100,7 +100,7 @@ class Simulation:
 
     def _step(self) -> None:
         self.time, _, sender, name, data = heapq.heappop(self._events)
-        if name not in self.nodes:
+        if name not in self.nodes or frozenset((sender, name)) in self.cut:
             return
         if name in self.paused:  # what arrives meanwhile waits in the buffers of the system
             self._schedule(TICK_SECONDS, sender, name, data)
@@ -136,8 +136,6 @@ class Simulation:
 
     def _post(self, sender: str, target: str, message: Any) -> None:
         self.sent += 1
-        if frozenset((sender, target)) in self.cut:
-            return
         data = type(message), b"".join(map(bytes, encode(message)))
         copies = (self.random.random() >= self.network.drop) + (self.random.random() < self.network.duplicate)
         for _ in range(copies):
