@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import socket
+import ssl
+import subprocess
 import sys
 import threading
 import time
@@ -22,7 +25,7 @@ from collectives.addresses import Address, Listener
 from collectives.errors import AuthenticationError, StaleGenerationError
 from collectives.frames import Header, Kind, session_number
 from collectives.handshake import Hello, Purpose
-from collectives.negotiation import Security, connect
+from collectives.negotiation import Security, TlsContexts, connect
 from collectives.parameter_server import (
     SGD,
     Adagrad,
@@ -493,3 +496,35 @@ def test_benchmark_reports_every_call(
     assert {record["operation"] for record in figures} == {"bare echo", "push", "pull", "push, then pull", "push_pull"}
     assert all(record["median_seconds"] > 0 for record in figures)
     assert len(capsys.readouterr().out.splitlines()) == len(figures) + 1
+
+
+@pytest.fixture(scope="module")
+def tls(tmp_path_factory: pytest.TempPathFactory) -> TlsContexts:
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl program to make a certificate")
+    folder = tmp_path_factory.mktemp("tls")
+    key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
+    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
+    subprocess.run([*command.split(), *names], check=True, capture_output=True, timeout=30)
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(certificate, key)
+    return TlsContexts(server, ssl.create_default_context(cafile=certificate), "localhost")
+
+
+def test_everything_works_over_tls(tls: TlsContexts) -> None:
+    plan = StorePlan(n_servers=2, copies=2, consistency=asp())
+    with (
+        Coordinator(plan, tls=tls) as coordinator,
+        ParameterServer(coordinator.membership),
+        ParameterServer(coordinator.membership),
+        Store(coordinator.membership) as store,
+    ):
+        values = np.random.default_rng(0).normal(size=300_000)
+        store.init("w", values)
+        handles = [store.push_async("w", values) for _ in range(10)]
+        assert all(handle.wait(20) for handle in handles)
+        expected = values.copy()
+        for _ in range(10):
+            expected += values
+        np.testing.assert_array_equal(store.pull("w"), expected)
