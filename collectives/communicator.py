@@ -228,7 +228,9 @@ class Communicator:
         with CallGuard(self, "all_to_all_unequal"):
             if len(arrays) != self.world_size or any(np.ndim(array) == 0 for array in arrays):
                 raise ValueError(f"arrays must hold one array with a first axis for each of {self.world_size} ranks")
-            values = np.concatenate([np.asarray(array) for array in arrays])
+            dtype = np.asarray(arrays[0]).dtype
+            # Given explicitly, because numpy would turn a foreign byte order into the native one.
+            values = np.concatenate([np.asarray(array) for array in arrays], dtype=dtype, casting="equiv")
             lengths = np.array([len(array) for array in arrays], np.int64)
             incoming = self.all_to_all(lengths, timeout=timeout)
             width = int(np.prod(values.shape[1:], dtype=np.int64))

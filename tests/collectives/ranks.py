@@ -61,7 +61,7 @@ def check_movements(communicator: Communicator, dtypes: list[Any], sizes: list[i
             arrays = [oracle.values_of(each, size, dtype) for each in range(world_size)]
             own = arrays[rank].copy()
             own.flags.writeable = False
-            stacked = np.stack(arrays)
+            stacked = np.stack(arrays).astype(dtype)
             for algorithm in ALGORITHMS[Operation.ALL_GATHER]:
                 assert oracle.same_bits(communicator.all_gather(own, algorithm=algorithm), stacked)
             for root in {0, world_size - 1}:
