@@ -25,9 +25,11 @@ OPTIONAL_LIBRARIES = (
     "xgboost",
     "catboost",
     "matplotlib",
+    "mpi4py",
 )
 # llvmlite is the part of numba that intrinsics are written with.
 ENGINE_MAY_IMPORT = sys.stdlib_module_names | {"gbdt", "numpy", "numba", "llvmlite"}
+COLLECTIVES_MAY_IMPORT = sys.stdlib_module_names | {"collectives", "numpy", "numba", "llvmlite"}
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ def test_every_public_name_exists() -> None:
     assert [name for name in dmlgbm.__all__ if not hasattr(dmlgbm, name)] == []
 
 
-@pytest.mark.parametrize("package", ["gbdt", "sklearn_api", "dmlgbm"])
+@pytest.mark.parametrize("package", ["gbdt", "collectives", "sklearn_api", "dmlgbm"])
 def test_package_imports_where_optional_libraries_are_missing(package: str) -> None:
     # scikit-learn itself loads pandas when it can, so its absence from sys.modules would show nothing.
     program = f"""
@@ -114,6 +116,15 @@ print(*sys.modules)
 @pytest.mark.parametrize("path", sorted((ROOT / "gbdt").rglob("*.py")), ids=lambda path: path.stem)
 def test_engine_file_imports_only_numpy_numba_and_the_standard_library(path: Path) -> None:
     assert set(imported_packages(path)) <= ENGINE_MAY_IMPORT
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in sorted((ROOT / "collectives").rglob("*.py")) if path.parent.name != "adapters"],
+    ids=lambda path: path.stem,
+)
+def test_communication_layer_imports_only_numpy_numba_and_the_standard_library(path: Path) -> None:
+    assert set(imported_packages(path)) <= COLLECTIVES_MAY_IMPORT
 
 
 @pytest.mark.slow

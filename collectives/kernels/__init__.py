@@ -1,0 +1,1 @@
+"""Loops that run without the GIL: system calls on descriptors, rings in shared memory, reductions."""

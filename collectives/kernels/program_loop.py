@@ -1,0 +1,89 @@
+"""A whole collective in one call without the GIL: phase by phase, first its messages, then its local rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from collectives.kernels.combine import run_local_rows
+from collectives.kernels.compiler import kernel
+from collectives.kernels.layout import DONE, NEXT_ROW, PHASE, SEQUENCE_WORD
+from collectives.kernels.ring_loop import exchange_over_rings
+from collectives.kernels.socket_loop import exchange_over_sockets
+
+
+@kernel
+def end_of_phase(program: Any, first: Any) -> Any:
+    last = first + 1
+    while last < len(program) and program[last, PHASE] == program[first, PHASE]:
+        last += 1
+    return last
+
+
+@kernel
+def get_ready(headers: Any, state: Any, addresses: Any, sequence: Any, source: Any, target: Any, scratch: Any) -> None:
+    """What `Work.start` does, in one call: ranks that share cores pay for each other's microseconds of Python."""
+    headers[:, SEQUENCE_WORD] = sequence
+    state[:] = 0
+    addresses[0] = source.ctypes.data
+    addresses[1] = target.ctypes.data
+    addresses[2] = scratch.ctypes.data
+
+
+@kernel
+def run_over_sockets(work: Any, addresses: Any, wires: Any, operation: Any, like: Any, until: Any, control: Any) -> Any:
+    """Run a program from control[NEXT_ROW] to its end, or say why that did not happen."""
+    program, itemsize = work[0], work[1]
+    first = control[NEXT_ROW]
+    while first < len(program):
+        last = end_of_phase(program, first)
+        status = exchange_over_sockets(first, last, work, addresses, wires, until, control)
+        if status != DONE:
+            return status
+        run_local_rows(first, last, program, itemsize, addresses, operation, like)
+        first = last
+        control[NEXT_ROW] = first
+    return DONE
+
+
+@kernel
+def run_again_over_sockets(prepared: Any, until: Any) -> Any:
+    """Run prepared work once more under the next sequence number; for kernels that must not return to Python.
+
+    `prepared` is `PreparedAllReduce.arguments`. Any status but DONE belongs to `PreparedAllReduce.finish`.
+    """
+    work, addresses, wires, operation, like, control = prepared
+    start_again(work, control)
+    return run_over_sockets(work, addresses, wires, operation, like, until, control)
+
+
+@kernel
+def start_again(work: Any, control: Any) -> None:
+    _, _, headers, _, progress = work
+    for row in range(len(headers)):
+        headers[row, SEQUENCE_WORD] += 1
+        progress[row] = 0
+    control[:] = 0
+
+
+@kernel
+def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: Any, until: Any, control: Any) -> Any:
+    """The same over rings in memory."""
+    program, itemsize = work[0], work[1]
+    first = control[NEXT_ROW]
+    while first < len(program):
+        last = end_of_phase(program, first)
+        status = exchange_over_rings(first, last, work, addresses, wires, until, control)
+        if status != DONE:
+            return status
+        run_local_rows(first, last, program, itemsize, addresses, operation, like)
+        first = last
+        control[NEXT_ROW] = first
+    return DONE
+
+
+@kernel
+def run_again_over_rings(prepared: Any, until: Any) -> Any:
+    """The same as `run_again_over_sockets`, over rings in memory."""
+    work, addresses, wires, operation, like, control = prepared
+    start_again(work, control)
+    return run_over_rings(work, addresses, wires, operation, like, until, control)

@@ -1,0 +1,46 @@
+"""A sharded, replicated store of arrays that workers push to and pull from."""
+
+from __future__ import annotations
+
+from collectives.parameter_server.consistency import Consistency, asp, bsp, ssp
+from collectives.parameter_server.coordinator_core import StorePlan
+from collectives.parameter_server.errors import (
+    KeyMismatchError,
+    RefusedError,
+    SnapshotError,
+    StoreClosedError,
+    StoreError,
+    StoreTimeout,
+    UnknownKeyError,
+    WorkerExpiredError,
+)
+from collectives.parameter_server.membership import Membership
+from collectives.parameter_server.nodes import Coordinator, ParameterServer
+from collectives.parameter_server.optimisers import SGD, Adagrad, Adam, Momentum, Optimiser, Sum
+from collectives.parameter_server.store import Store
+
+__all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
+    "Consistency",
+    "Coordinator",
+    "KeyMismatchError",
+    "Membership",
+    "Momentum",
+    "Optimiser",
+    "ParameterServer",
+    "RefusedError",
+    "SnapshotError",
+    "Store",
+    "StoreClosedError",
+    "StoreError",
+    "StorePlan",
+    "StoreTimeout",
+    "Sum",
+    "UnknownKeyError",
+    "WorkerExpiredError",
+    "asp",
+    "bsp",
+    "ssp",
+]

@@ -1,0 +1,153 @@
+"""One authenticated connection that carries messages as frames, without ever blocking.
+
+A frame is the header every connection of this package uses, then the fields of one message. The header is checked,
+its size included, before room for the message is made; bytes that make no sense end the connection.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections import deque
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+
+from collectives.errors import ProtocolError
+from collectives.frames import Header, Kind
+from collectives.frames import decode as decode_header
+from collectives.kernels.layout import HEADER_BYTES
+from collectives.parameter_server.codec import Buffer, decode, encode
+from collectives.parameter_server.messages import MESSAGES, Message
+
+_MOST_BUFFERS = 64
+# Received at a time, so that one busy peer does not keep the others waiting.
+_MOST_MESSAGES = 64
+_NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
+_NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
+
+
+# Workers send messages of the same few sizes again and again; making and checking their headers anew took a tenth of a
+# round trip.
+@lru_cache(maxsize=1024)
+def _header(session: int, generation: int, number: int, size: int) -> bytes:
+    return Header(Kind.REQUEST, session, generation, 0, operation=number, payload=size).encode()
+
+
+@lru_cache(maxsize=1024)
+def _check_header(data: bytes, session: int, generation: int, largest: int) -> tuple[type[Message], int]:
+    """The class of the message that follows and its size, or ProtocolError."""
+    header = decode_header(data, largest)
+    if header.kind != Kind.REQUEST or header.operation >= len(MESSAGES):
+        raise ProtocolError(f"no message has kind {header.kind} and operation {header.operation}")
+    if (header.session, header.generation) != (session, generation):
+        raise ProtocolError("a message belongs to another session or generation")
+    return MESSAGES[header.operation], header.payload
+
+
+class Link:
+    """A connection under the care of one reactor."""
+
+    def __init__(self, connection: socket.socket, session: int, generation: int, largest: int) -> None:
+        self.connection = connection
+        self.bytes_received = 0
+        self.bytes_sent = 0
+        self._session = session
+        self._generation = generation
+        self._largest = largest
+        self._outgoing: deque[memoryview] = deque()
+        self._header = bytearray(HEADER_BYTES)
+        self._target = memoryview(self._header)
+        self._filled = 0
+        self._expected: type[Message] | None = None
+        self._payload: Any = None
+
+    @property
+    def has_unsent(self) -> bool:
+        return bool(self._outgoing)
+
+    def post(self, message: Message) -> bool:
+        """Queue a message; `send` sends what the system takes. False if no peer would accept one so large."""
+        buffers = encode(message)
+        size = sum(len(buffer) for buffer in buffers)
+        if size > self._largest:
+            return False
+        header = _header(self._session, self._generation, _NUMBERS[type(message)], size)
+        self._queue([header, *buffers])
+        return True
+
+    def _queue(self, buffers: list[Buffer]) -> None:
+        # Short neighbours travel as one buffer.
+        if len(buffers) == 2:
+            buffers = [b"".join(buffers)]
+        self._outgoing.extend(view for buffer in buffers if len(view := memoryview(buffer)))
+
+    def send(self) -> None:
+        """Send as much as the system takes; OSError when the connection is gone."""
+        with contextlib.suppress(*_NOT_NOW):
+            while self._outgoing:
+                sent = self._send_some()
+                self.bytes_sent += sent
+                self._forget(sent)
+
+    def _send_some(self) -> int:
+        if isinstance(self.connection, ssl.SSLSocket):
+            return self.connection.send(self._outgoing[0])
+        return self.connection.sendmsg(
+            [self._outgoing[place] for place in range(min(len(self._outgoing), _MOST_BUFFERS))]
+        )
+
+    def _forget(self, sent: int) -> None:
+        while sent:
+            first = self._outgoing.popleft()
+            if len(first) > sent:
+                self._outgoing.appendleft(first[sent:])
+                return
+            sent -= len(first)
+
+    def receive(self) -> Iterator[Message]:
+        """The messages that have arrived; OSError or ProtocolError when the connection is of no more use."""
+        messages = 0
+        while messages < _MOST_MESSAGES or self._has_decrypted:
+            try:
+                count = self.connection.recv_into(self._target[self._filled :])
+            except _NOT_NOW:
+                return
+            if not count:
+                raise ConnectionResetError("the peer closed the connection")
+            self.bytes_received += count
+            self._filled += count
+            if self._filled == len(self._target):
+                message = self._advance()
+                if message is not None:
+                    messages += 1
+                    yield message
+
+    @property
+    def _has_decrypted(self) -> bool:
+        """Whether bytes wait that no selector would tell of."""
+        return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
+
+    def _advance(self) -> Message | None:
+        """A header or a payload is complete: make room for what follows."""
+        if self._expected is None:
+            kind, size = _check_header(bytes(self._header), self._session, self._generation, self._largest)
+            if size:
+                self._payload = np.empty(size, np.uint8)
+                self._expect(kind, memoryview(self._payload))
+                return None
+            return decode(kind, b"")
+        kind, payload = self._expected, self._payload
+        self._expect(None, memoryview(self._header))
+        self._payload = None
+        return decode(kind, memoryview(payload))
+
+    def _expect(self, kind: type[Message] | None, target: memoryview) -> None:
+        self._expected, self._target, self._filled = kind, target, 0
+
+    def close(self) -> None:
+        self._outgoing.clear()
+        self.connection.close()

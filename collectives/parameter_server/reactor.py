@@ -1,0 +1,303 @@
+"""The thread that gives a core its sockets and its clock.
+
+One thread waits for all connections of a node and feeds the core; other threads may use the core under `lock` and
+then call `flush`, which sends from the calling thread, so a request costs no change of thread on its way out. A
+second thread lets callers in through the handshake, and every dial has a short-lived thread of its own: neither can
+hold up the first.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import selectors
+import socket
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from collectives.addresses import Address, Listener
+from collectives.errors import CollectiveError
+from collectives.frames import session_number
+from collectives.handshake import Hello, Purpose, Refusal, Verdict
+from collectives.negotiation import Arrival, Negotiator, connect
+from collectives.parameter_server.links import Link
+from collectives.parameter_server.membership import Membership
+from collectives.parameter_server.messages import Message
+from collectives.parameter_server.replica import ServerName
+from collectives.parameter_server.server_core import COORDINATOR
+from collectives.parameter_server.statistics import Statistics
+from collectives.parameter_server.view import View
+
+_LOGGER = logging.getLogger(__name__)
+
+_TICK_SECONDS = 0.025
+_ACCEPT_SECONDS = 0.1
+_DIAL_SECONDS = 3.0
+# After a failed dial: until then, messages to that address are dropped, and their senders send them again.
+_REDIAL_SECONDS = 0.1
+_MOST_QUEUED = 4096
+
+
+class Core(Protocol):
+    """What a reactor drives."""
+
+    @property
+    def view(self) -> View | None: ...
+    def receive(self, sender: Hashable, message: Message, now: float) -> None: ...
+    def tick(self, now: float) -> None: ...
+    def take(self) -> list[tuple[Hashable, Message]]: ...
+
+
+@dataclass
+class _Route:
+    """The way to an address: a link, or the messages that wait for one."""
+
+    link: Link | None = None
+    dialling: bool = False
+    not_before: float = 0.0
+    queued: list[Message] = field(default_factory=list)
+
+
+class Reactor:
+    """Runs one core. `after` is called, under the lock, whenever the core has been given something."""
+
+    def __init__(
+        self,
+        name: str,
+        core: Core,
+        membership: Membership,
+        listener: Listener | None = None,
+        after: Callable[[], None] | None = None,
+        statistics: Statistics | None = None,
+    ) -> None:
+        self.lock = threading.Lock()
+        self.failure: BaseException | None = None
+        self.dial_error: BaseException | None = None
+        self._name = name
+        self._core = core
+        self._membership = membership
+        self._listener = listener
+        self._after = after
+        self._statistics = Statistics() if statistics is None else statistics
+        self._session = session_number(membership.security.session)
+        self._routes: dict[str, _Route] = {}
+        self._links: set[Link] = set()
+        self._writing: set[Link] = set()
+        self._selector = selectors.DefaultSelector()
+        self._bell, self._ear = socket.socketpair()
+        for end in (self._bell, self._ear):
+            end.setblocking(False)
+        self._selector.register(self._ear, selectors.EVENT_READ, None)
+        self._closing = threading.Event()
+        self._dials: set[threading.Thread] = set()
+        self._threads = [threading.Thread(target=self._run, name=f"{name}-reactor", daemon=True)]
+        if listener is not None:
+            self._threads.append(threading.Thread(target=self._accept, name=f"{name}-doorman", daemon=True))
+
+    def start(self) -> None:
+        for thread in self._threads:
+            thread.start()
+
+    def flush(self) -> None:
+        """Send what the core has to say; the caller holds the lock."""
+        touched: dict[Link, None] = {}
+        for destination, message in self._core.take():
+            link = self._link_to(destination, message)
+            if link is not None:
+                self._post(link, message)
+                touched[link] = None
+        for link in touched:
+            self._send(link)
+
+    def _post(self, link: Link, message: Message) -> None:
+        if not link.post(message):
+            self._statistics.oversized_messages += 1
+
+    def _link_to(self, destination: Hashable, message: Message) -> Link | None:
+        """The link for a message, or None if it has to wait or is lost."""
+        if isinstance(destination, Link):
+            return destination if destination in self._links else None
+        address = self._address_of(destination)
+        if address is None:
+            return None
+        route = self._routes.setdefault(address, _Route())
+        if route.link is None:
+            self._dial(address, route)
+            if route.dialling and len(route.queued) < _MOST_QUEUED:
+                route.queued.append(message)
+        return route.link
+
+    def _address_of(self, destination: Hashable) -> str | None:
+        if destination is COORDINATOR:
+            return self._membership.coordinator
+        assert isinstance(destination, ServerName)
+        view = self._core.view
+        return None if view is None else view.address_of(destination.number)
+
+    def _send(self, link: Link) -> None:
+        before = link.bytes_sent
+        try:
+            link.send()
+        except OSError:
+            self._drop(link)
+            return
+        self._statistics.bytes_sent += link.bytes_sent - before
+        if link.has_unsent != (link in self._writing):
+            (self._writing.add if link.has_unsent else self._writing.discard)(link)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.has_unsent else 0)
+            self._selector.modify(link.connection, events, link)
+            self._ring()
+
+    def _ring(self) -> None:
+        with contextlib.suppress(OSError):
+            self._bell.send(b"!")
+
+    def _dial(self, address: str, route: _Route) -> None:
+        if route.dialling or time.monotonic() < route.not_before or self._closing.is_set():
+            return
+        route.dialling = True
+        thread = threading.Thread(
+            target=self._finish_dialling, args=(address, route), name=f"{self._name}-dial", daemon=True
+        )
+        self._dials.add(thread)
+        thread.start()
+
+    def _finish_dialling(self, address: str, route: _Route) -> None:
+        hello = Hello(self._membership.security.session, self._membership.generation, 0, 0, 0, Purpose.PARAMETER_SERVER)
+        connection = None
+        try:
+            connection = connect(Address.parse(address), hello, self._membership.security, _DIAL_SECONDS)
+        except (CollectiveError, OSError) as error:
+            self.dial_error = error
+        with self.lock:
+            self._dials.discard(threading.current_thread())
+            route.dialling = False
+            queued, route.queued = route.queued, []
+            if connection is None:
+                route.not_before = time.monotonic() + _REDIAL_SECONDS
+            elif self._closing.is_set():
+                connection.close()
+            else:
+                route.link = self._add(connection)
+                for message in queued:
+                    self._post(route.link, message)
+                self._send(route.link)
+
+    def _add(self, connection: socket.socket) -> Link:
+        membership = self._membership
+        link = Link(connection, self._session, membership.generation, membership.maximum_message_bytes)
+        self._links.add(link)
+        self._selector.register(connection, selectors.EVENT_READ, link)
+        self._ring()
+        return link
+
+    def _drop(self, link: Link) -> None:
+        if link not in self._links:
+            return
+        self._links.discard(link)
+        self._writing.discard(link)
+        self._selector.unregister(link.connection)
+        for route in self._routes.values():
+            if route.link is link:
+                route.link = None
+        link.close()
+
+    def _judge(self, hello: Hello) -> Verdict:
+        refusal = Refusal.NONE
+        if hello.purpose != Purpose.PARAMETER_SERVER:
+            refusal = Refusal.PURPOSE
+        elif hello.generation != self._membership.generation:
+            refusal = Refusal.GENERATION
+        return Verdict(refusal, self._membership.generation, 0, 0)
+
+    def _accept(self) -> None:
+        assert self._listener is not None
+        with Negotiator(self._membership.security) as negotiator:
+            negotiator.listen(self._listener, self._judge)
+            while not self._closing.is_set():
+                for result in negotiator.poll(_ACCEPT_SECONDS):
+                    with self.lock:
+                        if not isinstance(result, Arrival):
+                            self._statistics.refused_connections += 1
+                        elif self._closing.is_set():
+                            result.connection.close()
+                        else:
+                            self._add(result.connection)
+
+    def _run(self) -> None:
+        next_tick = time.monotonic()
+        try:
+            while not self._closing.is_set():
+                ready = self._selector.select(max(0.0, next_tick - time.monotonic()))
+                with self.lock:
+                    self._serve(ready)
+                    if time.monotonic() >= next_tick:
+                        self._core.tick(time.monotonic())
+                        next_tick = time.monotonic() + _TICK_SECONDS
+                        self._handled()
+        except BaseException as error:
+            _LOGGER.exception("the %s stops", self._name)
+            self.failure = error
+        finally:
+            self._closing.set()
+            with self.lock:
+                self._drop_all()
+                if self._after is not None:
+                    self._after()
+
+    def _drop_all(self) -> None:
+        for link in list(self._links):
+            self._drop(link)
+
+    def _serve(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
+        for key, events in ready:
+            if key.data is None:
+                with contextlib.suppress(OSError):
+                    self._ear.recv(4096)
+            elif key.data in self._links:
+                if events & selectors.EVENT_WRITE:
+                    self._send(key.data)
+                if events & selectors.EVENT_READ:
+                    self._receive(key.data)
+
+    def _receive(self, link: Link) -> None:
+        before = link.bytes_received
+        try:
+            for message in link.receive():
+                self._core.receive(link, message, time.monotonic())
+        except (OSError, CollectiveError):
+            self._drop(link)
+        self._statistics.bytes_received += link.bytes_received - before
+        self._handled()
+
+    def _handled(self) -> None:
+        self.flush()
+        if self._after is not None:
+            self._after()
+
+    def use(self, action: Callable[[Any], Any]) -> Any:
+        """Let another thread use the core, and send what follows from it."""
+        with self.lock:
+            result = action(self._core)
+            self._handled()
+            return result
+
+    def close(self) -> None:
+        """End the threads and close every connection and the listener."""
+        self._closing.set()
+        self._ring()
+        with self.lock:
+            dials = list(self._dials)
+        for thread in (*self._threads, *dials):
+            if thread.is_alive() and thread is not threading.current_thread():
+                thread.join()
+        with self.lock:
+            self._drop_all()
+        if self._listener is not None:
+            self._listener.close()
+        self._selector.close()
+        self._bell.close()
+        self._ear.close()

@@ -1,0 +1,120 @@
+"""From a call to work: the program, the headers of its messages, and the scratch space, kept for calls that repeat."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from collectives.frames import Header, Kind, Operation, dtype_code
+from collectives.kernels.layout import ACTION, COUNT, HEADER_WORDS, PEER, PHASE, SEND
+from collectives.reducers import Array, Reducer
+from collectives.schedules.choice import ALGORITHMS, Shape, check_algorithm, choose, make_program
+from collectives.session import Session
+from collectives.transports.contract import Words, Work
+
+_KEPT_PLANS = 64
+# Scratch space above this is given back after the call.
+_KEPT_SCRATCH = 16 << 20
+
+
+class Call(NamedTuple):
+    """What decides the plan of a collective call; a tuple, because it is made and looked up for every call."""
+
+    operation: Operation
+    dtype: np.dtype[Any]
+    counts: tuple[int, ...]
+    root: int = 0
+    reducer: Reducer | None = None
+    algorithm: str | None = None
+    incoming: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Work that can be started, and how many elements of scratch space it needs."""
+
+    work: Work
+    scratch_count: int
+
+
+class Planner:
+    """Makes plans for one session and keeps the latest."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._plans: OrderedDict[Call, Plan] = OrderedDict()
+        self._scratch = np.empty(0, np.uint8)
+        self._views: dict[tuple[int, np.dtype[Any]], Array] = {}
+
+    def plan(self, call: Call) -> Plan:
+        """The plan of a collective call."""
+        plan = self._plans.get(call)
+        if plan is not None:
+            return plan
+        plan = self._plans[call] = self._make(call)
+        if len(self._plans) > _KEPT_PLANS:
+            self._plans.popitem(last=False)
+        return plan
+
+    def _make(self, call: Call) -> Plan:
+        dtype, reducer = call.dtype, call.reducer
+        if reducer is not None:
+            reducer.check(dtype)
+        order_free = reducer is not None and reducer.is_order_free(dtype)
+        shape = Shape(
+            call.operation,
+            self._session.rank,
+            self._session.world_size,
+            call.counts,
+            dtype.itemsize,
+            call.root,
+            order_free,
+            call.incoming,
+        )
+        if call.algorithm is not None:
+            check_algorithm(call.operation, call.algorithm)
+        name = choose(shape) if call.algorithm is None else call.algorithm
+        program = make_program(shape, name)
+        header = Header(
+            Kind.DATA,
+            self._session.number,
+            self._session.generation,
+            self._session.rank,
+            operation=shape.operation,
+            reducer=0 if reducer is None else reducer.code,
+            dtype=dtype_code(dtype),
+            # What all_to_all sends differs from rank to rank; its messages are compared one by one.
+            count=0 if shape.incoming else shape.total,
+            root=shape.root,
+            algorithm=ALGORITHMS[shape.operation].index(name),
+        )
+        work = Work(program.rows, header_table(header, program.rows, dtype.itemsize), dtype, reducer)
+        return Plan(work, program.scratch_count)
+
+    def scratch(self, count: int, dtype: np.dtype[np.generic]) -> Array:
+        """Room for `count` elements, valid until the next call."""
+        view = self._views.get((count, dtype))
+        if view is not None:
+            return view
+        size = count * dtype.itemsize
+        if size > _KEPT_SCRATCH:
+            return np.empty(count, dtype)
+        if size > len(self._scratch) or len(self._views) >= _KEPT_PLANS:
+            self._scratch = np.empty(max(size, len(self._scratch)), np.uint8)
+            self._views.clear()
+        view = self._views[count, dtype] = self._scratch[:size].view(dtype)
+        return view
+
+
+def header_table(header: Header, rows: Words, itemsize: int) -> Words:
+    """The header of each sending row, and for each receiving row the one that must arrive."""
+    table = np.empty((len(rows), HEADER_WORDS), np.int64)
+    table[:] = np.frombuffer(header.encode(), np.int64)
+    words = table.view(np.uint32).reshape(len(rows), 2 * HEADER_WORDS)
+    words[:, 5] = np.where(rows[:, ACTION] == SEND, header.rank, rows[:, PEER])
+    table[:, 6] = rows[:, COUNT] * itemsize
+    words[:, 15] |= rows[:, PHASE].astype(np.uint32)
+    return table

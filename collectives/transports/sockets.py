@@ -1,0 +1,231 @@
+"""Sockets, in two ways that do the same: a loop without the GIL for plain ones, and a pure Python loop.
+
+The Python loop is the reference, and the only one for TLS and for systems whose C library the kernels do not know.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import select
+import socket
+import ssl
+import time
+from typing import Any
+
+import numpy as np
+
+from collectives.kernels import system_calls
+from collectives.kernels.layout import (
+    ACTION,
+    DONE,
+    ERROR_NUMBER,
+    EXPIRED,
+    HEADER_BYTES,
+    HUNG_UP,
+    LOST,
+    PEER,
+    SEND,
+    STOPPED_PEER,
+    STOPPED_ROW,
+    UNEXPECTED,
+    WOKEN,
+)
+from collectives.kernels.program_loop import run_over_sockets
+from collectives.kernels.socket_loop import exchange_over_sockets
+from collectives.transports.contract import Transport, Work, unfinished_rows
+
+_LONGEST_DRAIN = 1 << 20
+
+
+class SocketTransport(Transport):
+    """The pure Python loop over non-blocking sockets, plain or TLS."""
+
+    def __init__(self, rank: int, connections: dict[int, socket.socket]) -> None:
+        self.rank = rank
+        self.world_size = len(connections) + 1
+        self._connections = connections
+        self._watched = np.ones(self.world_size, np.int64)
+        self._watched[rank] = 0
+        # What was read from TLS connections ahead of time; others can be looked at without reading.
+        self._ahead: dict[int, bytes] = {}
+        self._wake_out, self._wake_in = socket.socketpair()
+        self._wake_out.setblocking(False)
+
+    def exchange(self, first: int, last: int, work: Work, until: int) -> int:
+        rows = unfinished_rows(work, first, last)
+        while rows:
+            progressed = False
+            for row in rows:
+                before = work.progress[row]
+                status = self._move(work, row)
+                if status != DONE:
+                    return status
+                progressed |= bool(work.progress[row] != before)
+            rows = [row for row in rows if work.progress[row] < work.sizes[row]]
+            if not progressed and rows:
+                status = self._wait(work, rows, until)
+                if status != DONE:
+                    return status
+        return DONE
+
+    def _move(self, work: Work, row: int) -> int:
+        """Send or receive what is possible now."""
+        peer, before = int(work.rows[row, PEER]), int(work.progress[row])
+        sends = work.rows[row, ACTION] == SEND
+        header = work.headers if sends else work.received
+        if before < HEADER_BYTES:
+            view = memoryview(header[row]).cast("B")[before:]
+        else:
+            view = work.payload(row)[before - HEADER_BYTES :]
+        try:
+            connection = self._connections[peer]
+            moved = connection.send(view) if sends else self._receive_into(peer, connection, view)
+        except (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError):
+            return DONE
+        except OSError as error:
+            return _stopped(work, LOST, row, peer, error.errno or 0)
+        if moved == 0:
+            return _stopped(work, LOST, row, peer, 0)
+        work.progress[row] = before + moved
+        complete = not sends and before < HEADER_BYTES <= before + moved
+        if complete and (work.received[row] != work.headers[row]).any():
+            return _stopped(work, UNEXPECTED, row, peer, 0)
+        return DONE
+
+    def _receive_into(self, peer: int, connection: socket.socket, view: memoryview) -> int:
+        ahead = self._ahead.get(peer)
+        if not ahead:
+            return connection.recv_into(view)
+        moved = min(len(ahead), len(view))
+        view[:moved] = ahead[:moved]
+        self._ahead[peer] = ahead[moved:]
+        return moved
+
+    def _wait(self, work: Work, rows: list[int], until: int) -> int:
+        poll = select.poll()
+        poll.register(self._wake_in, select.POLLIN)
+        events: dict[int, int] = {}
+        for row in rows:
+            descriptor = self._connections[int(work.rows[row, PEER])].fileno()
+            event = select.POLLOUT if work.rows[row, ACTION] == SEND else select.POLLIN
+            events[descriptor] = events.get(descriptor, 0) | event
+        awaited = {int(work.rows[row, PEER]) for row in rows if work.rows[row, ACTION] != SEND}
+        watched = {
+            self._connections[peer].fileno(): peer
+            for peer in np.flatnonzero(self._watched).tolist()
+            if peer not in awaited
+        }
+        for descriptor in watched:
+            events[descriptor] = events.get(descriptor, 0) | system_calls.POLL_HANG_UP
+        for descriptor, event in events.items():
+            poll.register(descriptor, event)
+        left = until - time.monotonic_ns()
+        if left <= 0:
+            return EXPIRED
+        ready = poll.poll(left / 1e6 + 1)
+        if any(descriptor == self._wake_in.fileno() for descriptor, _ in ready):
+            return WOKEN
+        for descriptor, event in ready:
+            if descriptor in watched and event & system_calls.POLL_HANG_UP:
+                return _stopped(work, HUNG_UP, 0, watched[descriptor], 0)
+        return DONE if ready or time.monotonic_ns() < until else EXPIRED
+
+    def send_now(self, peer: int, data: bytes) -> bool:
+        with contextlib.suppress(OSError):
+            return self._connections[peer].send(data) == len(data)
+        return False
+
+    def look_ahead(self, peer: int, size: int) -> bytes:
+        connection = self._connections[peer]
+        with contextlib.suppress(OSError):
+            if not isinstance(connection, ssl.SSLSocket):
+                return connection.recv(size, socket.MSG_PEEK)
+            while len(self._ahead.get(peer, b"")) < size and (more := connection.recv(size)):
+                self._ahead[peer] = self._ahead.get(peer, b"") + more
+        return self._ahead.get(peer, b"")
+
+    def stop_watching(self, peer: int) -> None:
+        self._watched[peer] = 0
+
+    def receive_now(self, peer: int, size: int) -> bytes | None:
+        if self._ahead.get(peer):
+            data, self._ahead[peer] = self._ahead[peer][:size], self._ahead[peer][size:]
+            return data
+        try:
+            return self._connections[peer].recv(size) or None
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return b""
+        except OSError:
+            return None
+
+    def wake(self) -> None:
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b"!")
+
+    def release(self) -> None:
+        """Give back everything but the connections, which the caller goes on using."""
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_WR)
+            # Closing with unread bytes would reset the connection and could destroy what the peer has yet to read.
+            with contextlib.suppress(OSError):
+                connection.recv(_LONGEST_DRAIN)
+            connection.close()
+        self.release()
+
+
+def _stopped(work: Work, status: int, row: int, peer: int, error: int) -> int:
+    work.control[STOPPED_ROW], work.control[STOPPED_PEER], work.control[ERROR_NUMBER] = row, peer, error
+    return status
+
+
+class NativeSocketTransport(SocketTransport):
+    """The loop without the GIL: a whole program in one call where the kernels know its element type."""
+
+    def __init__(self, rank: int, connections: dict[int, socket.socket]) -> None:
+        super().__init__(rank, connections)
+        descriptors = np.full(self.world_size, -1, np.int64)
+        for peer, connection in connections.items():
+            descriptors[peer] = connection.fileno()
+        places = 3 * self.world_size + 1
+        self._wires = (
+            descriptors,
+            self._wake_in.fileno(),
+            self._watched,
+            np.zeros(self.world_size, np.int64),
+            np.zeros(places, np.int64),
+            np.zeros(places, np.int64),
+            system_calls.new_scratch(),
+        )
+
+    @property
+    def wires(self) -> tuple[Any, ...]:
+        return self._wires
+
+    def exchange(self, first: int, last: int, work: Work, until: int) -> int:
+        return exchange_over_sockets(first, last, work.kernel_view, work.addresses, self._wires, until, work.control)
+
+    def run(self, work: Work, until: int) -> int:
+        if not work.fused:
+            return super().run(work, until)
+        return run_over_sockets(
+            work.kernel_view, work.addresses, self._wires, work.operation or 0, work.like, until, work.control
+        )
+
+
+def is_plain(connections: dict[int, socket.socket]) -> bool:
+    """Whether the bytes of every connection are the ones on the wire."""
+    return not any(isinstance(connection, ssl.SSLSocket) for connection in connections.values())
+
+
+def socket_transport(rank: int, connections: dict[int, socket.socket], native: bool | None = None) -> SocketTransport:
+    """The transport for these connections: without the GIL where that is possible, unless `native` says otherwise."""
+    possible = system_calls.AVAILABLE and is_plain(connections)
+    if native and not possible:
+        raise ValueError("native=True needs plain sockets on 64-bit Linux or macOS; TLS runs in Python (native=False)")
+    kind = NativeSocketTransport if (possible if native is None else native) else SocketTransport
+    return kind(rank, connections)

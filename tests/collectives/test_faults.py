@@ -1,0 +1,271 @@
+"""One rank dies, stops, aborts or goes astray: every other one gets a clear error in time, and nothing stays behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collectives import AbortedError, ClosedError, Communicator, JoinOptions, MismatchError, PeerLostError
+from collectives.faults import Fault
+from collectives.launch import Outcome, launch_processes, run_processes, run_threads
+from tests.collectives import ranks
+
+KINDS = {
+    "tcp": ("tcp", JoinOptions(timeout=20)),
+    "tcp in python": ("tcp", JoinOptions(timeout=20, native=False)),
+    "shared memory": ("unix", JoinOptions(timeout=20, shared_memory=True)),
+}
+
+
+def descriptors() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
+
+
+def children() -> set[str]:
+    return {
+        process.name
+        for process in Path("/proc").iterdir()
+        if process.name.isdecimal() and _parent(process) == os.getpid()
+    }
+
+
+def _parent(process: Path) -> int:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return -1
+
+
+@pytest.fixture(scope="module")
+def _helper_process() -> None:
+    run_processes(ranks.nothing, 1)  # multiprocessing starts a process of its own that stays
+
+
+@pytest.fixture(autouse=True)
+def nothing_stays_behind(_helper_process: None) -> Iterator[None]:
+    before = descriptors(), threading.active_count(), children(), set(Path("/dev/shm").iterdir())
+    yield
+    assert (descriptors(), threading.active_count(), children(), set(Path("/dev/shm").iterdir())) == before
+
+
+def survivors(outcomes: list[Outcome], victim: int) -> list[tuple[str, str, float]]:
+    assert all(outcome.error is None for outcome in outcomes if outcome.rank != victim), outcomes
+    return [outcome.result for outcome in outcomes if outcome.rank != victim]
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_others_raise_within_a_second_after_one_is_killed(kind: str) -> None:
+    transport, options = KINDS[kind]
+    outcomes = launch_processes(
+        ranks.signal_self, 4, (2, signal.SIGKILL), transport=transport, options=options, timeout=30
+    )
+    assert outcomes[2].exit_code == -signal.SIGKILL
+    for name, text, seconds in survivors(outcomes, 2):
+        assert name == "PeerLostError"
+        assert "rank 2" in text
+        assert "all_reduce" in text
+        assert seconds < 1.0 + 0.3  # the victim waits 0.3 s inside which the others are in their call already
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_others_raise_within_a_second_after_the_deadline_when_one_is_stopped(kind: str) -> None:
+    transport, options = KINDS[kind]
+    options = JoinOptions(timeout=2.0, shared_memory=options.shared_memory, native=options.native)
+    outcomes = launch_processes(
+        ranks.signal_self, 4, (1, signal.SIGSTOP), transport=transport, options=options, timeout=12
+    )
+    for name, text, seconds in survivors(outcomes, 1):
+        assert name == "CollectiveTimeout"
+        assert "[1]" in text
+        assert "sequence" in text
+        assert 1.5 < seconds < 2.0 + 1.0
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("point", ["before", "amid", "after"])
+@pytest.mark.parametrize("operation", ["all_reduce", "broadcast", "all_gather"])
+def test_a_kill_at_any_point_of_any_collective_reaches_everybody(operation: str, point: str) -> None:
+    sequence = {"all_reduce": 4, "broadcast": 5, "all_gather": 6}[operation]
+    fault = Fault(rank=1, operation=operation, sequence=sequence, point=point)
+    outcomes = launch_processes(ranks.fault_at, 3, (fault,), options=JoinOptions(timeout=15), timeout=30)
+    assert outcomes[1].exit_code == -signal.SIGKILL
+    for name, text in survivors(outcomes, 1):
+        assert name == "PeerLostError"
+        assert "rank 1" in text
+
+
+def test_abort_from_another_thread_frees_every_rank() -> None:
+    for result in run_processes(ranks.abort_from_thread, 3, options=JoinOptions(timeout=20)):
+        name, text, seconds = result
+        assert name == "AbortedError"
+        assert "the disk is full" in text
+        assert "rank 1" in text
+        assert seconds < 1.5
+
+
+def test_two_sessions_side_by_side_do_not_notice_each_other() -> None:
+    failures: list[str] = []
+
+    def failing(communicator: Communicator) -> None:
+        communicator.barrier()
+        if communicator.rank == 0:
+            raise KeyError("one rank of one session")
+        communicator.barrier()
+
+    def run_failing() -> None:
+        with pytest.raises(KeyError):
+            run_threads(failing, 3, transport="tcp")
+        failures.append("seen")
+
+    def working(communicator: Communicator) -> None:
+        until = time.monotonic() + 0.5
+        while communicator.all_reduce(np.array([time.monotonic() < until]), "and")[0]:
+            assert (communicator.all_reduce(np.arange(3000)) == 3 * np.arange(3000)).all()
+
+    thread = threading.Thread(target=run_failing)
+    thread.start()
+    run_threads(working, 3, transport="tcp")
+    thread.join()
+    assert failures == ["seen"]
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+def test_a_rank_that_fails_outside_a_call_frees_the_others(transport: str) -> None:
+    seen: list[str] = []
+
+    def work(communicator: Communicator) -> None:
+        if communicator.rank == 1:
+            raise KeyError("own code")
+        with pytest.raises(AbortedError, match="own code") as caught:
+            communicator.all_reduce(np.ones(10))
+        assert caught.value.origin == 1
+        seen.append("seen")
+
+    with pytest.raises(KeyError):
+        run_threads(work, 3, transport=transport)
+    assert len(seen) == 2
+
+
+def test_a_rank_that_closes_early_is_named() -> None:
+    def work(communicator: Communicator) -> None:
+        communicator.barrier()
+        if communicator.rank != 2:
+            with pytest.raises(PeerLostError, match="rank 2 closed") as caught:
+                communicator.barrier()
+            assert caught.value.rank == 2
+
+    run_threads(work, 3, transport="tcp")
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        lambda c: c.all_reduce(np.ones(10 + c.rank)),
+        lambda c: c.all_reduce(np.ones(10, "f4" if c.rank else "f8")),
+        lambda c: c.all_reduce(np.ones(10), "max" if c.rank else "sum"),
+        lambda c: c.broadcast(np.ones(10), c.rank),
+        lambda c: c.broadcast(np.ones(10), (c.rank + 1) % c.world_size),
+        lambda c: c.all_reduce(np.ones(10)) if c.rank else c.all_gather(np.ones(10)),
+        lambda c: c.barrier() if c.rank else c.all_gather(np.ones(10)),
+        lambda c: (
+            c.send(np.ones(3), 0, tag=1) if c.rank == 1 else c.recv(np.ones(3), 1, tag=2) if c.rank == 0 else None
+        ),
+    ],
+)
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+def test_ranks_that_do_not_do_the_same_are_told_at_once(wrong, transport: str) -> None:
+    def work(communicator: Communicator) -> None:
+        wrong(communicator)
+        communicator.barrier()
+
+    began = time.monotonic()
+    with pytest.raises(MismatchError, match=r"rank \d and rank \d"):
+        run_threads(work, 3, transport=transport)
+    assert time.monotonic() - began < 5
+
+
+def meet_twice(communicator: Communicator) -> None:
+    communicator.barrier()
+    communicator.barrier()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda c: c.broadcast(np.ones(3), 7), "root must be a rank from 0 to 2"),
+        (lambda c: c.all_reduce(np.ones(3), "median"), "op must be one of"),
+        (lambda c: c.all_reduce(np.ones(3), "and"), "does not exist for dtype float64"),
+        (lambda c: c.all_reduce(np.array([object()])), "Python objects cannot be sent"),
+        (lambda c: c.all_reduce(np.ones(3), algorithm="tree"), "algorithm for all_reduce must be one of"),
+        (lambda c: c.all_reduce(np.ones(3), timeout=float("inf")), "finite number of seconds"),
+        (lambda c: c.reduce_scatter(np.ones(7)), "no 3 equal parts"),
+        (lambda c: c.reduce_scatter(np.ones(7), counts=[1, 2, 3]), "add up to 7"),
+        (lambda c: c.all_to_all(np.ones(4)), "one entry a rank"),
+        (lambda c: c.send(np.ones(4), c.rank), "is this rank itself"),
+        (lambda c: c.all_reduce(np.ones(3), out=np.ones(4)), "out must be an array"),
+    ],
+)
+def test_bad_arguments_are_an_error_of_the_caller_and_nobody_waits_for_it(wrong, message: str) -> None:
+    def work(communicator: Communicator) -> None:
+        if communicator.rank == 1:
+            communicator.barrier()
+            with pytest.raises((TypeError, ValueError), match=message):
+                wrong(communicator)
+            with pytest.raises(AbortedError, match=message):
+                communicator.barrier()
+        else:
+            with pytest.raises(AbortedError, match=message):
+                meet_twice(communicator)
+
+    run_threads(work, 3, transport="tcp", options=JoinOptions(timeout=10))
+
+
+def test_a_function_of_the_caller_that_fails_ends_the_session() -> None:
+    from collectives import Reducer
+
+    def fail(left: object, right: object) -> np.ndarray:
+        raise ZeroDivisionError("in the reducer")
+
+    def work(communicator: Communicator) -> None:
+        communicator.all_reduce(np.ones(3), Reducer("failing", fail))
+
+    with pytest.raises(ZeroDivisionError):
+        run_threads(work, 3, transport="tcp")
+
+
+def test_a_closed_communicator_says_so() -> None:
+    def work(communicator: Communicator) -> None:
+        communicator.barrier()
+        communicator.close()
+        communicator.close()
+        with pytest.raises(ClosedError):
+            communicator.barrier()
+        with pytest.raises(ClosedError):
+            communicator.start(communicator.barrier)
+
+    run_threads(work, 2, transport="tcp")
+
+
+def test_a_failed_call_that_was_started_raises_when_waited_for() -> None:
+    def work(communicator: Communicator) -> None:
+        handles = [communicator.start(communicator.all_reduce, np.ones(k + communicator.rank)) for k in range(3)]
+        for handle in handles:
+            with pytest.raises(MismatchError):
+                handle.wait(5)
+
+    run_threads(work, 2, transport="tcp")
+
+
+def test_a_process_that_fails_is_reported_with_its_rank() -> None:
+    with pytest.raises(Exception, match="rank 1 ended with") as caught:
+        run_processes(ranks.fail_on, 2, (1,))
+    assert "on purpose" in str(caught.value)
