@@ -1,7 +1,4 @@
-"""Compressed sums over the real communicator equal those over the plain one, bit for bit.
-
-`run_on_communicators` is the only place that knows how ranks are launched.
-"""
+"""Compressed sums over the real communicator equal those over the plain one, bit for bit."""
 
 from __future__ import annotations
 
@@ -12,14 +9,14 @@ import numpy as np
 import pytest
 
 from collectives.compression import CODECS, Codec, Compressor, PeerRefusedError, RankGroup, compressed_all_reduce
+from collectives.launch import run_threads
 from tests.reference.threaded_ranks import run_on_ranks
 
-launch = pytest.importorskip("collectives.launch", reason="needs the launcher of communicators")
 WORLD_SIZE = 3
 
 
 def run_on_communicators(work: Callable[[RankGroup], Any]) -> list[Any]:
-    return launch.run_threads(WORLD_SIZE, work)
+    return run_threads(work, WORLD_SIZE)
 
 
 def sums(group: RankGroup, codec: Codec) -> list[bytes]:
