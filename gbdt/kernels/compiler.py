@@ -78,7 +78,7 @@ def _register_runtime() -> None:
 @cache
 def _say_that_it_compiles() -> None:
     """Once a process: a first fit that takes half a minute should not look like one that hangs."""
-    sys.stderr.write("dmlgbm: compiling kernels for this machine, once; up to 20 s (see `dmlgbm warmup`)\n")
+    sys.stderr.write("dmlgbm: compiling kernels for this machine, once; about half a minute (see `dmlgbm warmup`)\n")
     sys.stderr.flush()
 
 

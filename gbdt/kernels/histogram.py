@@ -176,7 +176,7 @@ def build_tile(
                     counts[i] += own_sums[i] & count_mask
 
 
-@kernel
+@inlined
 def build_histogram(
     storage: BinStorage,
     packing: RecordArray,

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.kernels.compiler import borrowed, inlined, kernel
-from gbdt.kernels.histogram import add_planes, build_tile
+from gbdt.kernels.histogram import add_planes, build_histogram
 from gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, BinStorage, Buffers, RecordArray
 from gbdt.kernels.leaf_expansion import expand_leaf
 from gbdt.kernels.shared_state import (
@@ -170,8 +170,7 @@ def build_root_parts(
         if part >= n_parts:
             return
         start, stop = n_rows * part // n_parts, n_rows * (part + 1) // n_parts
-        for tile in range(storage.tiles.size):
-            build_tile(storage, packing, tile, rows, start, stop, every_row, words, block, packed, pool[part])
+        build_histogram(storage, packing, rows, start, stop, every_row, words, block, packed, pool[part])
         fetch_and_add(shared, PARTS_BUILT, 1)
 
 
