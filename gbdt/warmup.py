@@ -1,16 +1,10 @@
-"""How much has been compiled: numba counts what each kernel found on disk and what it had to compile."""
+"""How much has been compiled in this process, and how much was found on disk."""
 
 from __future__ import annotations
 
-import importlib
-import pkgutil
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from numba.core.caching import FunctionCache
-
-import gbdt.kernels
+from gbdt.machine_code import loader, store
 
 
 @dataclass(frozen=True)
@@ -24,17 +18,4 @@ class CompilationCounts:
 
 def compilation_counts() -> CompilationCounts:
     """Count over all kernels of the engine."""
-    statistics = [kernel.stats for kernel in _kernels()]
-    return CompilationCounts(
-        compiled=sum(sum(kernel.cache_misses.values()) for kernel in statistics),
-        from_disk=sum(sum(kernel.cache_hits.values()) for kernel in statistics),
-        folder=statistics[0].cache_path,
-    )
-
-
-def _kernels() -> Iterator[Any]:
-    """The kernels that are kept on disk, each where it is defined."""
-    for module_info in pkgutil.iter_modules(gbdt.kernels.__path__, "gbdt.kernels."):
-        for value in vars(importlib.import_module(module_info.name)).values():
-            if isinstance(getattr(value, "_cache", None), FunctionCache) and value.__module__ == module_info.name:
-                yield value
+    return CompilationCounts(loader.counts.compiled, loader.counts.from_disk, str(store.folder()))

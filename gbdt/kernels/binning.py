@@ -9,31 +9,43 @@ from gbdt.kernels.compiler import kernel
 from gbdt.kernels.elementwise_math import hash_counter
 
 
-@kernel
 def chosen_rows(first_row_number: int, n_rows: int, key: np.uint64, share: float) -> npt.NDArray[np.uint32]:
     """The rows whose hash of (key, global row number) falls below a share of all hashes, ascending."""
     limit = np.uint64(share * 9007199254740992.0)
-    n_chosen = 0
-    for row in range(n_rows):
-        if hash_counter(key, np.uint64(first_row_number + row)) >> np.uint64(11) < limit:
-            n_chosen += 1
-    rows = np.empty(n_chosen, np.uint32)
-    n_chosen = 0
-    for row in range(n_rows):
-        if hash_counter(key, np.uint64(first_row_number + row)) >> np.uint64(11) < limit:
-            rows[n_chosen] = row
-            n_chosen += 1
+    rows = np.empty(_write_chosen_rows(first_row_number, n_rows, key, limit, np.empty(0, np.uint32)), np.uint32)
+    _write_chosen_rows(first_row_number, n_rows, key, limit, rows)
     return rows
 
 
 @kernel
+def _write_chosen_rows(
+    first_row_number: int, n_rows: int, key: np.uint64, limit: np.uint64, rows: npt.NDArray[np.uint32]
+) -> int:
+    """How many rows are chosen; writes the first of them, as many as there is room for."""
+    n_chosen = 0
+    for row in range(n_rows):
+        if hash_counter(key, np.uint64(first_row_number + row)) >> np.uint64(11) < limit:
+            if n_chosen < rows.size:
+                rows[n_chosen] = row
+            n_chosen += 1
+    return n_chosen
+
+
 def cut_points(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], max_bin: int) -> npt.NDArray[np.float64]:
-    """Upper bounds of all bins but the last, given the distinct values in ascending order.
+    """Upper bounds of all bins but the last, given the distinct values in ascending order."""
+    cuts = np.empty(min(max_bin, len(values)) - 1)
+    return cuts[: _write_cut_points(values, counts, max_bin, cuts)].copy()
+
+
+@kernel
+def _write_cut_points(
+    values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], max_bin: int, cuts: npt.NDArray[np.float64]
+) -> int:
+    """Write the cuts and return how many they are.
 
     A value as frequent as an average bin gets a bin of its own; the others share what is left evenly.
     """
     n_values = values.size
-    cuts = np.empty(min(max_bin, n_values) - 1, np.float64)
     rest_rows, rest_bins = np.int64(0), max_bin
     for i in range(n_values):
         rest_rows += counts[i]
@@ -65,7 +77,7 @@ def cut_points(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], m
         if not frequent and n_values > max_bin:
             rest_bins -= 1
             share = rest_rows / max(rest_bins, 1)
-    return cuts[:n_cuts].copy()
+    return n_cuts
 
 
 @kernel

@@ -57,14 +57,18 @@ def add_exactly(values: FloatArray, buckets: IntArray) -> None:
         _add_value(values[row], buckets)
 
 
-@kernel
 def logarithm(values: FloatArray) -> FloatArray:
     """The natural logarithm of positive numbers; NaN stays NaN."""
     logarithms = np.empty_like(values)
+    _write_logarithm(values, logarithms)
+    return logarithms
+
+
+@kernel
+def _write_logarithm(values: FloatArray, logarithms: FloatArray) -> None:
     for row in range(values.size):
         value = values[row]
         logarithms[row] = log(value) if value == value else value
-    return logarithms
 
 
 @kernel

@@ -18,14 +18,12 @@ missing; the slot of a categorical feature holds category code + 1, and 0 for mi
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from numba.core import types
-from numba.extending import intrinsic
 
-from gbdt.kernels.compiler import inlined, kernel
+from gbdt.kernels.compiler import inlined, kernel, trailing_zeros
 from gbdt.kernels.layout import RecordArray
 
 # Rows of a tile. With 28 slots a tile fills half of a level 1 cache.
@@ -94,16 +92,6 @@ class ForestArrays(NamedTuple):
 
 
 Tiles = npt.NDArray[np.float64]
-
-
-@intrinsic
-def _trailing_zeros(typing_context: Any, word: Any) -> Any:
-    """The number of the lowest set bit."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
-
-    return types.uint64(types.uint64), generate
 
 
 @inlined
@@ -211,7 +199,7 @@ def _find_leaves(
         _clear_bits(forest, segment, tiles, tile, bits)
         first_position = forest.segments[segment].first_position
         for lane in range(np.uint64(LANES)):
-            position = first_position + np.int32(_trailing_zeros(bits[lane]))
+            position = first_position + np.int32(trailing_zeros(bits[lane]))
             positions[lane] = position if bits[lane] != np.uint64(0) else positions[lane]
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import borrowed, inlined, kernel
+from gbdt.kernels.compiler import borrowed, fetch, fetch_and_add, inlined, kernel
 from gbdt.kernels.histogram import add_planes, build_histogram
 from gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, BinStorage, Buffers, RecordArray
 from gbdt.kernels.leaf_expansion import expand_leaf
@@ -27,8 +27,6 @@ from gbdt.kernels.shared_state import (
     PARTS_TAKEN,
     ROOT_TAKEN,
     acquire,
-    fetch,
-    fetch_and_add,
     release,
     wait_for_change,
 )

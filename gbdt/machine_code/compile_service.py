@@ -1,0 +1,169 @@
+"""Has kernels compiled by other processes, several at once, and remembers what was asked for.
+
+Whoever needs a kernel waits for it; kernels that it calls, and those that were announced, are compiled meanwhile by
+the other processes. A process without work for some seconds is ended. Each ends by itself when this one is gone.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections import deque
+from functools import cache
+from pathlib import Path
+from threading import Condition, Thread, Timer
+
+from gbdt.machine_code import store
+from gbdt.machine_code.argument_types import from_json
+from gbdt.machine_code.elf_object import ObjectFileError
+from gbdt.machine_code.store import KernelTypes, MachineCode
+from gbdt.threads import available_threads
+
+_MOST_WORKERS = 4
+_IDLE_SECONDS = 5.0
+_DEADLINE_SECONDS = 600.0
+_PACKAGES = Path(__file__).parent.parent.parent
+
+
+class CompilationError(ObjectFileError):
+    """A kernel could not be compiled in another process."""
+
+
+class _Request:
+    def __init__(self, wanted: KernelTypes) -> None:
+        self.wanted = wanted
+        self.is_done = False
+        self.error: str | None = None
+
+
+class CompileService:
+    """A queue of requests and the threads that hand them to processes."""
+
+    def __init__(self) -> None:
+        self._changed = Condition()
+        self._waiting: deque[_Request] = deque()
+        self._requests: dict[str, _Request] = {}
+        self._n_workers = 0
+        self._n_idle = 0
+
+    def request(self, wanted: KernelTypes) -> None:
+        """Have a kernel compiled when nobody waits for another one."""
+        with self._changed:
+            self._find_or_add(wanted)
+
+    def compiled(self, wanted: KernelTypes) -> MachineCode:
+        """The machine code of a kernel, once it is there."""
+        with self._changed:
+            request = self._find_or_add(wanted)
+            if request in self._waiting:
+                self._waiting.remove(request)
+                self._waiting.appendleft(request)
+            if not self._changed.wait_for(lambda: request.is_done, _DEADLINE_SECONDS):
+                raise CompilationError(f"no answer on {wanted.label} within {_DEADLINE_SECONDS:.0f} s")
+            del self._requests[wanted.label]
+        code = store.read(wanted)
+        if code is None:
+            raise CompilationError(request.error or f"{wanted.label} cannot be kept in {store.folder()}")
+        return code
+
+    def _find_or_add(self, wanted: KernelTypes) -> _Request:
+        known = self._requests.get(wanted.label)
+        if known is not None:
+            return known
+        request = _Request(wanted)
+        self._requests[wanted.label] = request
+        self._waiting.append(request)
+        if self._n_idle < len(self._waiting) and self._n_workers < min(_MOST_WORKERS, available_threads()):
+            self._n_workers += 1
+            Thread(target=self._work, name="dmlgbm-compile", daemon=True).start()
+        self._changed.notify_all()
+        return request
+
+    def _work(self) -> None:
+        """Keep one process busy until there has been nothing to do for a while."""
+        process: subprocess.Popen[str] | None = None
+        try:
+            process = _start_process()
+            while (request := self._next_request()) is not None:
+                error = self._serve(process, request)
+                self._finish(request, error)
+                if process.poll() is not None:
+                    return
+        except OSError as error:
+            self._finish(self._next_request(), f"cannot start a process that compiles: {error}")
+        finally:
+            with self._changed:
+                self._n_workers -= 1
+            if process is not None:
+                _end(process)
+
+    def _next_request(self) -> _Request | None:
+        with self._changed:
+            self._n_idle += 1
+            self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS)
+            self._n_idle -= 1
+            return self._waiting.popleft() if self._waiting else None
+
+    def _serve(self, process: subprocess.Popen[str], request: _Request) -> str | None:
+        """Hand over a request and read the answers to it; what went wrong, if anything did."""
+        assert process.stdin is not None
+        assert process.stdout is not None
+        wanted = request.wanted
+        watch = Timer(_DEADLINE_SECONDS, process.kill)
+        watch.daemon = True
+        watch.start()
+        try:
+            process.stdin.write(json.dumps([wanted.kernel, wanted.types]) + "\n")
+            process.stdin.flush()
+            for line in process.stdout:
+                answer = json.loads(line)
+                if "done" in answer:
+                    return None if answer["done"] else str(answer["error"])
+                kernel, types = answer["calls"]
+                call = KernelTypes(kernel, from_json(types))
+                if store.read(call) is None:
+                    self.request(call)
+        except OSError as error:
+            return f"the process that compiled {wanted.label} is gone: {error}"
+        finally:
+            watch.cancel()
+        return f"the process that compiled {wanted.label} has ended"
+
+    def _finish(self, request: _Request | None, error: str | None) -> None:
+        if request is None:
+            return
+        with self._changed:
+            request.error = error
+            request.is_done = True
+            self._changed.notify_all()
+
+
+def _start_process() -> subprocess.Popen[str]:
+    paths = [str(_PACKAGES), os.environ.get("PYTHONPATH", "")]
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
+    return subprocess.Popen(
+        [sys.executable, "-m", "gbdt.machine_code.compile_worker"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment,
+        # An interrupt at the terminal is for the process that asked.
+        start_new_session=True,
+    )
+
+
+def _end(process: subprocess.Popen[str]) -> None:
+    """Close the pipes, which the process takes as the end of its work, and wait for it."""
+    process.__exit__(None, None, None)
+
+
+@cache
+def the_service() -> CompileService:
+    """The one service of this process."""
+    return CompileService()
+
+
+# The threads of the parent do not exist in a forked child.
+os.register_at_fork(after_in_child=the_service.cache_clear)

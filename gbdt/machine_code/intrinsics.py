@@ -1,0 +1,152 @@
+"""The few instructions that kernels need and Python has no word for, as numba's code generator makes them.
+
+Kernels know them by name only (`Intrinsic`), so that nothing here, and no numba, is loaded where nothing is compiled.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from llvmlite import ir
+from numba.core import cgutils, types
+from numba.core.types.containers import BaseTuple
+from numba.core.types.misc import MemInfoPointer
+from numba.extending import intrinsic
+
+# The C library's function. Its result says only whether a signal came first.
+sleep_microseconds = types.ExternalFunction("usleep", types.int32(types.uint32))
+
+
+@intrinsic
+def float_from_bits(typing_context: Any, bits: Any) -> Any:
+    """The float64 whose IEEE representation is the given int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float64))
+
+    return types.float64(types.int64), generate
+
+
+@intrinsic
+def single_from_bits(typing_context: Any, bits: Any) -> Any:
+    """The float32 whose IEEE representation is the given int32."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.float32))
+
+    return types.float32(types.int32), generate
+
+
+@intrinsic
+def bits_from_float(typing_context: Any, value: Any) -> Any:
+    """The IEEE representation of a float64, as int64."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], context.get_value_type(types.int64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def multiply_add(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """a * b + c, rounded once: the same bits on every machine, and one instruction on all but very old ones."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float64(types.float64, types.float64, types.float64), generate
+
+
+@intrinsic
+def trailing_zeros(typing_context: Any, word: Any) -> Any:
+    """The number of the lowest set bit."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], context.get_constant(types.boolean, False))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def borrowed(typing_context: Any, arrays: Any) -> Any:
+    """The same array (or tuple of arrays) without reference counts, while the caller of the kernel holds them.
+
+    Every view of a counted array, and every call that is inlined with it, costs two atomic operations (measured: a
+    seventh of the time to grow a tree over many features).
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return _uncounted(context, builder, signature.return_type, arguments[0])
+
+    return arrays(arrays), generate
+
+
+def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
+    if isinstance(kind, BaseTuple):
+        items = [
+            _uncounted(context, builder, item_kind, builder.extract_value(value, place))
+            for place, item_kind in enumerate(kind)
+        ]
+        return context.make_tuple(builder, kind, items)
+    make = context.make_array(kind)
+    source, result = make(context, builder, value), make(context, builder)
+    for name in ("data", "shape", "strides", "itemsize", "nitems"):
+        setattr(result, name, getattr(source, name))
+    result.meminfo = context.get_constant_null(MemInfoPointer(types.voidptr))
+    result.parent = context.get_constant_null(types.pyobject)
+    return result._getvalue()
+
+
+@intrinsic
+def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
+    """Ask the processor to bring array[index] (counted over the flat array) into its caches."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        function = builder.module.declare_intrinsic(
+            "llvm.prefetch", [pointer], ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        )
+        address = builder.bitcast(builder.gep(data, [arguments[1]]), pointer)
+        builder.call(function, [address, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(array, types.uint64), generate
+
+
+@intrinsic
+def fetch_and_add(typing_context: Any, shared: Any, place: Any, amount: Any) -> Any:
+    """Add to a counter in one step that no other thread can interrupt; return what it was."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature, arguments)
+        return builder.atomic_rmw("add", pointer, arguments[2], "seq_cst")
+
+    return types.int64(shared, types.int64, types.int64), generate
+
+
+@intrinsic
+def fetch(typing_context: Any, shared: Any, place: Any) -> Any:
+    """A counter as other threads left it last."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature, arguments)
+        return builder.load_atomic(pointer, "seq_cst", 8)
+
+    return types.int64(shared, types.int64), generate
+
+
+@intrinsic
+def exchange(typing_context: Any, shared: Any, place: Any, value: Any) -> Any:
+    """Write a value and return what was there, in one step."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        pointer = _pointer(context, builder, signature, arguments)
+        return builder.atomic_rmw("xchg", pointer, arguments[2], "seq_cst")
+
+    return types.int64(shared, types.int64, types.int64), generate
+
+
+def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+    array = context.make_array(signature.args[0])(context, builder, arguments[0])
+    return cgutils.gep(builder, array.data, arguments[1])

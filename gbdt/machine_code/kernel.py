@@ -1,0 +1,71 @@
+"""What a function marked as a kernel becomes: a callable that runs machine code made for its arguments' types.
+
+Kernels release the GIL, so that plain Python threads run them side by side. They return nothing or a number, and are
+called by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Lock
+from typing import Any
+
+from gbdt.machine_code.argument_types import Signature, signature_of, type_texts
+from gbdt.machine_code.named_object import name_of
+from gbdt.machine_code.store import KernelTypes
+
+
+class Kernel:
+    """A function of arrays and numbers; `is_inlined` ones are compiled into the kernels that call them."""
+
+    def __init__(self, function: Callable[..., Any], is_inlined: bool) -> None:
+        self.function = function
+        self.is_inlined = is_inlined
+        self.name = name_of(function)
+        self.__doc__ = function.__doc__
+        self.__module__ = function.__module__
+        self.__name__ = function.__name__
+        self._lock = Lock()
+        self._entries: dict[Signature, Callable[..., Any]] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        signature = signature_of(arguments)
+        entry = self._entries.get(signature)
+        if entry is None:
+            entry = self._find_entry(signature)
+        return entry(*arguments)
+
+    def __repr__(self) -> str:
+        return f"<kernel {self.name}>"
+
+    def prepare(self, *arguments: Any) -> None:
+        """Start to compile for arguments like these, if that was not done before; come back at once."""
+        signature = signature_of(arguments)
+        if signature not in self._entries:
+            from gbdt.machine_code.loader import prepare
+
+            prepare(self, KernelTypes(self.name, type_texts(signature)))
+
+    @property
+    def n_entries(self) -> int:
+        """For how many combinations of types the kernel was called."""
+        return len(self._entries)
+
+    def _find_entry(self, signature: Signature) -> Callable[..., Any]:
+        from gbdt.machine_code.loader import entry_point
+
+        with self._lock:
+            if signature not in self._entries:
+                wanted = KernelTypes(self.name, type_texts(signature))
+                self._entries[signature] = entry_point(self, wanted)
+            return self._entries[signature]
+
+
+class Intrinsic:
+    """The name of a function that exists only in compiled code; `gbdt.machine_code.intrinsics` holds what it does."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __call__(self, *arguments: Any) -> Any:
+        raise TypeError(f"{self.name} can only be called by kernels.")
