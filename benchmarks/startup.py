@@ -70,7 +70,7 @@ def first_fit(system: str, settings: Settings, cache: Path, timeout: float) -> R
 
 
 def _count_kernels(cache: Path) -> int:
-    return sum(1 for _ in cache.rglob("*.nbc"))
+    return sum(1 for _ in cache.rglob("*.o"))
 
 
 def _append(results: ResultFile, system: str, scenario: str, record: Record) -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from gbdt.dataset import Dataset
-from gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
+from gbdt.kernels.compiler import prepare
+from gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers, RecordArray
 from gbdt.kernels.leaf_values import Labels, label_rows
 from gbdt.kernels.shared_state import N_CHOSEN, N_FREE, N_IN_FLIGHT, N_PLACES
 from gbdt.kernels.tree_growth import grow_tree
@@ -66,6 +68,10 @@ class TreeGrower:
         self._free_slots = np.empty(n_slots, np.int64)
         self._chosen = np.empty(parameters.num_leaves, np.int64)
         self._shared = np.empty(N_PLACES, np.int64)
+        # By far the largest kernel: on a new machine it is compiled while gradients are computed.
+        packing, rules = np.zeros(1, PACKING), np.zeros(1, SPLIT_RULES)
+        arguments = self._arguments(packing, self.words, rules, self._features(0), 0, True, 1, self._buffers[0])
+        prepare(grow_tree, *arguments)
 
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
         """Grow one tree over all rows, or over those in `bag`."""
@@ -122,8 +128,8 @@ class TreeGrower:
 
     def _run_threads(self, growth: _Growth) -> None:
         """Let every thread expand leaves until the tree is complete."""
-        dataset, parameters = self._dataset, self._parameters
-        packed = growth.n_rows <= int(growth.quantised.packing["packed_rows"][0])
+        quantised = growth.quantised
+        packed = growth.n_rows <= int(quantised.packing["packed_rows"][0])
         n_parts = 1 if packed else len(self._buffers)
         self._nodes["state"] = 0
         self._shared[:] = 0
@@ -131,16 +137,35 @@ class TreeGrower:
         self._shared[N_FREE] = len(self._pool) - 1
 
         def work(buffers: Buffers) -> None:
-            grow_tree(
-                dataset.storage, dataset.plan.layout, growth.quantised.packing, growth.rules, growth.features,
-                self._rows, self._scratch, growth.n_rows, growth.every_row, growth.quantised.words,
-                self._pool, buffers, self._nodes, self._categories,
-                parameters.num_leaves, parameters.grow_policy == "depthwise",
-                n_parts, len(self._buffers) == 1, self._free_slots, self._chosen, self._shared,
+            arguments = self._arguments(
+                quantised.packing, quantised.words, growth.rules, growth.features,
+                growth.n_rows, growth.every_row, n_parts, buffers,
             )  # fmt: skip
+            grow_tree(*arguments)
 
         self._free_slots[: len(self._pool) - 1] = np.arange(len(self._pool) - 1, 0, -1)
         self._workers.run([partial(work, buffers) for buffers in self._buffers])
+
+    def _arguments(
+        self,
+        packing: RecordArray,
+        words: npt.NDArray[np.int64],
+        rules: RecordArray,
+        features: npt.NDArray[np.int64],
+        n_rows: int,
+        every_row: bool,
+        n_parts: int,
+        buffers: Buffers,
+    ) -> tuple[Any, ...]:
+        """What `grow_tree` is called with."""
+        dataset, parameters = self._dataset, self._parameters
+        return (
+            dataset.storage, dataset.plan.layout, packing, rules, features,
+            self._rows, self._scratch, n_rows, every_row, words,
+            self._pool, buffers, self._nodes, self._categories,
+            parameters.num_leaves, parameters.grow_policy == "depthwise",
+            n_parts, len(self._buffers) == 1, self._free_slots, self._chosen, self._shared,
+        )  # fmt: skip
 
     def _finished(self, growth: _Growth) -> GrownTree:
         splits = self._chosen[: self._shared[N_CHOSEN]].copy()

@@ -449,11 +449,12 @@ def test_warmup_meets_every_kernel_that_the_engine_calls() -> None:
 import importlib, json, pkgutil, sys
 import gbdt
 from dmlgbm.command_line.main import main
+from gbdt.machine_code.kernel import Kernel
 assert main(["warmup", "--json"]) == 0
 for info in pkgutil.walk_packages(gbdt.__path__, "gbdt."):
     if not info.name.startswith("gbdt.kernels"):
         names = vars(importlib.import_module(info.name)).items()
-        print(*(name for name, kernel in names if hasattr(kernel, "py_func") and not kernel.signatures))
+        print(*(name for name, kernel in names if isinstance(kernel, Kernel) and kernel.n_entries == 0))
 """
     result, *unused = output_of_new_interpreter("-c", program).splitlines()
     assert "".join(unused) == ""

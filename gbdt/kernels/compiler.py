@@ -24,6 +24,11 @@ def inlined(function: Function) -> Function:
     return cast(Function, Kernel(function, is_inlined=True))
 
 
+def prepare(function: Callable[..., Any], *arguments: Any) -> None:
+    """Start to compile a kernel for arguments like these, where that was not done before; come back at once."""
+    cast(Kernel, function).prepare(*arguments)
+
+
 float_from_bits = Intrinsic("float_from_bits")
 single_from_bits = Intrinsic("single_from_bits")
 bits_from_float = Intrinsic("bits_from_float")

@@ -19,6 +19,7 @@ N_PLACES = 10
 _LOOKS_BEFORE_SLEEP = 20_000
 _SLEEP_MICROSECONDS = np.uint32(30)
 
+
 @inlined
 def wait_for_change(shared: npt.NDArray[np.int64], place: int, seen: int) -> None:
     """Return once the counter is no longer what it was seen to be."""

@@ -84,7 +84,7 @@ def dtype_from_text(text: Any) -> np.dtype[Any]:
         return np.dtype(text)
     item_size, is_aligned, fields = text
     names, formats, offsets = zip(*fields, strict=True)
-    description = {"names": names, "formats": formats, "offsets": offsets, "itemsize": item_size}
+    description: Any = {"names": names, "formats": formats, "offsets": offsets, "itemsize": item_size}
     return np.dtype(description, align=is_aligned)
 
 

@@ -46,7 +46,7 @@ class CompileService:
         self._waiting: deque[_Request] = deque()
         self._requests: dict[str, _Request] = {}
         self._n_workers = 0
-        self._n_idle = 0
+        self._failure: str | None = None
 
     def request(self, wanted: KernelTypes) -> None:
         """Have a kernel compiled when nobody waits for another one."""
@@ -56,6 +56,8 @@ class CompileService:
     def compiled(self, wanted: KernelTypes) -> MachineCode:
         """The machine code of a kernel, once it is there."""
         with self._changed:
+            if self._failure is not None:
+                raise CompilationError(self._failure)
             request = self._find_or_add(wanted)
             if request in self._waiting:
                 self._waiting.remove(request)
@@ -75,7 +77,8 @@ class CompileService:
         request = _Request(wanted)
         self._requests[wanted.label] = request
         self._waiting.append(request)
-        if self._n_idle < len(self._waiting) and self._n_workers < min(_MOST_WORKERS, available_threads()):
+        # Who needs one kernel soon needs others: all processes start, which takes a second, as soon as one is needed.
+        while self._n_workers < min(_MOST_WORKERS, available_threads()):
             self._n_workers += 1
             Thread(target=self._work, name="dmlgbm-compile", daemon=True).start()
         self._changed.notify_all()
@@ -83,27 +86,19 @@ class CompileService:
 
     def _work(self) -> None:
         """Keep one process busy until there has been nothing to do for a while."""
-        process: subprocess.Popen[str] | None = None
         try:
-            process = _start_process()
-            while (request := self._next_request()) is not None:
-                error = self._serve(process, request)
-                self._finish(request, error)
-                if process.poll() is not None:
-                    return
+            with _start_process() as process:
+                while (request := self._next_request()) is not None:
+                    self._finish(request, self._serve(process, request))
         except OSError as error:
-            self._finish(self._next_request(), f"cannot start a process that compiles: {error}")
+            self._give_up(f"a process that compiles kernels cannot be started or is gone: {error}")
         finally:
             with self._changed:
                 self._n_workers -= 1
-            if process is not None:
-                _end(process)
 
     def _next_request(self) -> _Request | None:
         with self._changed:
-            self._n_idle += 1
             self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS)
-            self._n_idle -= 1
             return self._waiting.popleft() if self._waiting else None
 
     def _serve(self, process: subprocess.Popen[str], request: _Request) -> str | None:
@@ -125,18 +120,24 @@ class CompileService:
                 call = KernelTypes(kernel, from_json(types))
                 if store.read(call) is None:
                     self.request(call)
-        except OSError as error:
-            return f"the process that compiled {wanted.label} is gone: {error}"
         finally:
             watch.cancel()
-        return f"the process that compiled {wanted.label} has ended"
+        raise BrokenPipeError(f"no answer on {wanted.label}")
 
-    def _finish(self, request: _Request | None, error: str | None) -> None:
-        if request is None:
-            return
+    def _finish(self, request: _Request, error: str | None) -> None:
         with self._changed:
             request.error = error
             request.is_done = True
+            self._changed.notify_all()
+
+    def _give_up(self, reason: str) -> None:
+        """Nobody waits for a process that does not come."""
+        with self._changed:
+            self._failure = reason
+            for request in self._requests.values():
+                request.error = reason
+                request.is_done = True
+            self._waiting.clear()
             self._changed.notify_all()
 
 
@@ -147,16 +148,12 @@ def _start_process() -> subprocess.Popen[str]:
         [sys.executable, "-m", "gbdt.machine_code.compile_worker"],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
         text=True,
         env=environment,
         # An interrupt at the terminal is for the process that asked.
         start_new_session=True,
     )
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """Close the pipes, which the process takes as the end of its work, and wait for it."""
-    process.__exit__(None, None, None)
 
 
 @cache

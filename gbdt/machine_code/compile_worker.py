@@ -10,36 +10,42 @@ import gc
 import json
 import sys
 import traceback
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gbdt.machine_code import store
 from gbdt.machine_code.argument_types import from_json
 from gbdt.machine_code.store import KernelTypes
+
+if TYPE_CHECKING:
+    from gbdt.machine_code.numba_compiler import ObjectCompiler
 
 
 def main() -> None:
     """Serve until the input ends."""
     # The collector finds nothing in a compiler's millions of objects (measured: a quarter of the time).
     gc.disable()
-    answers = sys.stdout
-    sys.stdout = sys.stderr
-
-    def answer(**fields: Any) -> None:
-        answers.write(json.dumps(fields) + "\n")
-        answers.flush()
-
-    from gbdt.machine_code.numba_compiler import ObjectCompiler
-
-    compiler = ObjectCompiler(lambda call: answer(calls=[call.kernel, call.types]))
+    compiler = None
     for line in sys.stdin:
         kernel, types = json.loads(line)
         wanted = KernelTypes(kernel, from_json(types))
         try:
+            compiler = compiler or _start_compiler()
             store.write(wanted, compiler.compile(wanted))
         except Exception:  # noqa: BLE001 - whatever went wrong is told to the process that asked
-            answer(done=False, error=traceback.format_exc())
+            _answer(done=False, error=traceback.format_exc())
         else:
-            answer(done=True)
+            _answer(done=True)
+
+
+def _start_compiler() -> ObjectCompiler:
+    from gbdt.machine_code.numba_compiler import ObjectCompiler
+
+    return ObjectCompiler(lambda call: _answer(calls=[call.kernel, call.types]))
+
+
+def _answer(**fields: Any) -> None:
+    sys.stdout.write(json.dumps(fields) + "\n")
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -114,7 +114,8 @@ class LoadedObject:
         for number, offset in offsets.items():
             section = self._sections[number]
             if section.kind != _NO_BITS:
-                self._memory[offset : offset + section.size] = self._data[section.offset : section.offset + section.size]
+                content = self._data[section.offset : section.offset + section.size]
+                self._memory[offset : offset + section.size] = content
 
     def _relocate(
         self, offsets: dict[int, int], section_addresses: dict[int, int], resolve: Callable[[str], int]
@@ -133,9 +134,7 @@ class LoadedObject:
                     raise ObjectFileError(f"the object file has a relocation of type {kind}")
                 struct.pack_into("<Q", self._memory, written_at, value & 0xFFFFFFFFFFFFFFFF)
 
-    def _address(
-        self, symbol: _Symbol, section_addresses: dict[int, int], resolve: Callable[[str], int]
-    ) -> int:
+    def _address(self, symbol: _Symbol, section_addresses: dict[int, int], resolve: Callable[[str], int]) -> int:
         if symbol.kind == _SECTION_OF_SYMBOL:
             return section_addresses[symbol.section]
         if symbol.section == _UNDEFINED:

@@ -14,12 +14,15 @@ from typing import Any
 
 from numba.core import cgutils, codegen, compiler, imputils, registry, types
 from numba.core.compiler_lock import global_compiler_lock
+from numba.core.compiler_machinery import AnalysisPass, register_pass
+from numba.core.typed_passes import NopythonTypeInference
+from numba.core.types.misc import VarArg, unliteral
 from numba.core.typing.templates import AbstractTemplate, signature
 
 from gbdt.machine_code.kernel import Kernel
+from gbdt.machine_code.named_object import object_named
 from gbdt.machine_code.numba_functions import SETTINGS, NumbaFunctions, numba_type, return_type, text_of_type
 from gbdt.machine_code.store import KernelTypes, MachineCode
-from gbdt.machine_code.named_object import object_named
 
 
 class _ObjectLibrary(codegen.CPUCodeLibrary):
@@ -69,16 +72,21 @@ class _CalledKernel:
             key = self
 
             def generic(self, arguments: Any, keywords: Any) -> Any:
-                return signature(returned, *(types.unliteral(argument) for argument in arguments))
+                return signature(returned, *(unliteral(argument) for argument in arguments))
 
         functions = imputils.Registry()
-        functions.lower(self, types.VarArg(types.Any))(self._generate)
+        functions.lower(self, VarArg(types.Any))(self._generate)
         registry.cpu_target.typing_context.insert_global(self, types.Function(Template))
         registry.cpu_target.target_context.install_registry(functions)
 
-    def _generate(self, context: Any, builder: Any, called: Any, arguments: Any) -> Any:
+    def announce(self, called: Any) -> KernelTypes:
+        """Say that a kernel is called with certain types."""
         wanted = KernelTypes(self._kernel.name, tuple(text_of_type(kind) for kind in called.args))
         self._on_call(wanted)
+        return wanted
+
+    def _generate(self, context: Any, builder: Any, called: Any, arguments: Any) -> Any:
+        wanted = self.announce(called)
         convention = context.call_conv
         kind = convention.get_function_type(called.return_type, called.args)
         function = cgutils.get_or_insert_function(builder.module, kind, wanted.label)
@@ -86,6 +94,34 @@ class _CalledKernel:
         with cgutils.if_unlikely(builder, status.is_error):
             convention.return_status_propagate(builder, status)
         return imputils.impl_ret_new_ref(context, builder, called.return_type, result)
+
+
+@register_pass(mutates_CFG=False, analysis_only=True)
+class _AnnounceCalls(AnalysisPass):
+    """Tells of called kernels once types are known, long before the caller is done."""
+
+    _name = "dmlgbm_announce_calls"
+
+    def __init__(self) -> None:
+        super().__init__()
+
+    def run_pass(self, state: Any) -> bool:
+        for expression, called in state.calltypes.items():
+            if getattr(expression, "op", None) == "call":
+                function = state.typemap[expression.func.name]
+                if isinstance(getattr(function, "typing_key", None), _CalledKernel):
+                    function.typing_key.announce(called)
+        return False
+
+
+class _KernelPipeline(compiler.CompilerBase):
+    """numba's passes with ours among them."""
+
+    def define_pipelines(self) -> list[Any]:
+        passes = compiler.DefaultPassBuilder.define_nopython_pipeline(self.state)
+        passes.add_pass_after(_AnnounceCalls, NopythonTypeInference)
+        passes.finalize()
+        return [passes]
 
 
 class ObjectCompiler:
@@ -116,6 +152,7 @@ class ObjectCompiler:
                 return_type(kernel),
                 flags,
                 {},
+                pipeline_class=_KernelPipeline,
             )
             if result.environment.consts:
                 raise TypeError(f"{kernel} needs the Python objects {result.environment.consts}.")

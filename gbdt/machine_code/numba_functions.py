@@ -14,6 +14,7 @@ from typing import Any
 import numba
 from numba.core import types
 from numba.core.types.abstract import Type
+from numba.core.types.containers import BaseTuple
 from numba.np.numpy_support import as_dtype, from_dtype
 
 import gbdt.machine_code.intrinsics
@@ -75,7 +76,7 @@ def numba_type(text: TypeTexts) -> Type:
         return scalar
     if text[0] == "tuple":
         items = tuple(numba_type(item) for item in text[2])
-        return types.BaseTuple.from_types(items, object_named(text[1]) if text[1] else None)
+        return BaseTuple.from_types(items, object_named(text[1]) if text[1] else None)
     _, dtype, n_dimensions, layout, writable = text
     return types.Array(from_dtype(dtype_from_text(dtype)), n_dimensions, layout, readonly=not writable, aligned=True)
 
@@ -84,7 +85,7 @@ def text_of_type(kind: Type) -> TypeTexts:
     """The type text of a type that a kernel passes to another one."""
     if isinstance(kind, types.Array):
         return ("array", dtype_text(as_dtype(kind.dtype)), kind.ndim, kind.layout, kind.mutable)
-    if isinstance(kind, types.BaseTuple):
+    if isinstance(kind, BaseTuple):
         owner = getattr(kind, "instance_class", None)
         name = "" if owner is None or owner is tuple else name_of(owner)
         return ("tuple", name, tuple(text_of_type(item) for item in kind))
