@@ -80,7 +80,7 @@ class CompileService:
         # Who needs one kernel soon needs others: all processes start, which takes a second, as soon as one is needed.
         while self._n_workers < min(_MOST_WORKERS, available_threads()):
             self._n_workers += 1
-            Thread(target=self._work, name="dmlgbm-compile", daemon=True).start()
+            Thread(target=self._work, name="kernel-compilation", daemon=True).start()
         self._changed.notify_all()
         return request
 
