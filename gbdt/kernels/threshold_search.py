@@ -1,0 +1,199 @@
+"""The best threshold for one numeric feature of one node, given its running sums over bins.
+
+Gains of all admissible bins are computed in one loop that compilers vectorise, then the largest is taken. Counts and
+hessians only grow from left to right, so the admissible bins are one range, found before any gain is computed.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined
+from gbdt.kernels.layout import RecordArray
+from gbdt.kernels.split_scores import packed_word, score_to_beat, split_score, unpacked
+
+# What the last bits of a float may say, relative to its size.
+LAST_BITS = 1e-13
+
+
+@inlined
+def first_above(gains: npt.NDArray[np.float64], least: float) -> int:
+    """The place of the first largest gain, or -1 if none is above `least`.
+
+    The bits of positive floats are in the order of the floats; only integer maxima are vectorised. Mostly no
+    gain is large enough, and then there is no place to look for.
+    """
+    bits = gains.view(np.int64)
+    largest = np.int64(0)
+    for b in range(bits.size):
+        largest = max(largest, bits[b])
+    if not float_from_bits(largest) > least:
+        return -1
+    for b in range(bits.size):
+        if bits[b] == largest:
+            return b
+    return -1
+
+
+@inlined
+def any_above(
+    rules: RecordArray,
+    packing: RecordArray,
+    total: int,
+    aside: int,
+    words: npt.NDArray[np.int64],
+    least_gain: float,
+) -> bool:
+    """Whether any threshold may gain more than `least_gain`: no division, and mostly the answer is no.
+
+    Instead of score = a / b with the threshold, compares a with threshold * b, a little lower than it is so
+    that no rounding can hide a split. Sums are below 2**53, so subtracting them as floats is exact.
+    """
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    hessian_mask = packing[0].hessian_mask
+    l2, least = rules[0].l2, least_gain * (1.0 - LAST_BITS)
+    all_gradient = float(total >> gradient_shift)
+    all_hessian = float((total >> hessian_shift) & hessian_mask)
+    largest = np.int64(-1)
+    for b in range(words.size):
+        word = words[b] + aside
+        left, left_hessian = float(word >> gradient_shift), float((word >> hessian_shift) & hessian_mask)
+        right, right_hessian = all_gradient - left, all_hessian - left_hessian + l2
+        left_hessian += l2
+        excess = left * left * right_hessian + right * right * left_hessian - least * (left_hessian * right_hessian)
+        largest = max(largest, bits_from_float(excess))
+    return largest >= 0
+
+
+@inlined
+def best_packed_threshold(
+    rules: RecordArray,
+    packing: RecordArray,
+    total: int,
+    aside: int,
+    words: npt.NDArray[np.int64],
+    gains: npt.NDArray[np.float64],
+    least_gain: float,
+) -> int:
+    """The best last-left bin among running packed sums, the word `aside` added to the left; -1 if none gains enough."""
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
+    min_rows, min_hessian = rules[0].min_rows, rules[0].min_hessian
+    l1, l2 = rules[0].l1, rules[0].l2
+    lowest, beyond = 0, words.size
+    while lowest < beyond:
+        word = words[lowest] + aside
+        if word & count_mask >= min_rows and (word >> hessian_shift) & hessian_mask >= min_hessian:
+            break
+        lowest += 1
+    while beyond > lowest:
+        word = total - words[beyond - 1] - aside
+        if word & count_mask >= min_rows and (word >> hessian_shift) & hessian_mask >= min_hessian:
+            break
+        beyond -= 1
+    # Views of the range let the compiler see that no index is negative, which it needs to vectorise.
+    own_words, own_gains = words[lowest:beyond], gains[lowest:beyond]
+    if l1 == 0.0 and not any_above(rules, packing, total, aside, own_words, least_gain):
+        return -1
+    for b in range(own_words.size):
+        left = own_words[b] + aside
+        right = total - left
+        own_gains[b] = split_score(
+            float(left >> gradient_shift),
+            float((left >> hessian_shift) & hessian_mask),
+            float(right >> gradient_shift),
+            float((right >> hessian_shift) & hessian_mask),
+            l1,
+            l2,
+        )
+    best = first_above(own_gains, least_gain)
+    return best + lowest if best >= 0 else best
+
+
+@inlined
+def best_wide_threshold(
+    rules: RecordArray,
+    node_sums: tuple[int, int, int],
+    aside: tuple[int, int, int],
+    n_thresholds: int,
+    sums: npt.NDArray[np.int64],
+    gains: npt.NDArray[np.float64],
+    least_gain: float,
+) -> int:
+    """As `best_packed_threshold`, for running sums in three planes."""
+    gradient, hessian, count = sums[1], sums[2], sums[3]
+    least_rows, least_hessian = rules[0].min_rows - aside[2], rules[0].min_hessian - aside[1]
+    lowest = 0
+    while lowest < n_thresholds and (count[lowest] < least_rows or hessian[lowest] < least_hessian):
+        lowest += 1
+    most_rows = node_sums[2] - aside[2] - rules[0].min_rows
+    most_hessian = node_sums[1] - aside[1] - rules[0].min_hessian
+    beyond = n_thresholds
+    while beyond > lowest and (count[beyond - 1] > most_rows or hessian[beyond - 1] > most_hessian):
+        beyond -= 1
+    own_gradients, own_hessians, own_gains = gradient[lowest:beyond], hessian[lowest:beyond], gains[lowest:beyond]
+    left_over, right_over = aside[0], node_sums[0] - aside[0]
+    left_hessian_over, right_hessian_over = aside[1], node_sums[1] - aside[1]
+    l1, l2 = rules[0].l1, rules[0].l2
+    for b in range(own_gains.size):
+        own_gains[b] = split_score(
+            float(own_gradients[b] + left_over),
+            float(own_hessians[b] + left_hessian_over),
+            float(right_over - own_gradients[b]),
+            float(right_hessian_over - own_hessians[b]),
+            l1,
+            l2,
+        )
+    best = first_above(own_gains, least_gain)
+    return best + lowest if best >= 0 else best
+
+
+@inlined
+def search_numeric(
+    layout: RecordArray,
+    packing: RecordArray,
+    rules: RecordArray,
+    packed: bool,
+    node_sums: tuple[int, int, int],
+    feature: int,
+    sums: npt.NDArray[np.int64],
+    gains: npt.NDArray[np.float64],
+    nodes: RecordArray,
+    node: int,
+) -> None:
+    """Replace the node's best split if a threshold over these running sums gains more."""
+    nothing = (np.int64(0), np.int64(0), np.int64(0))
+    total = packed_word(packing, node_sums)
+    last_value = np.int64(layout[feature].missing_bin) - 1
+    if packed:
+        missing = unpacked(packing, total - sums[0, last_value])
+    else:
+        missing = (
+            node_sums[0] - sums[1, last_value],
+            node_sums[1] - sums[2, last_value],
+            node_sums[2] - sums[3, last_value],
+        )
+    some_missing = missing[2] > 0
+    for missing_left in range(2 if some_missing else 1):
+        # With missing values on the right, "every value left, missing right" is a split of its own.
+        n_thresholds = last_value + (1 if some_missing and missing_left == 0 else 0)
+        aside = missing if missing_left == 1 else nothing
+        least = score_to_beat(nodes, node, feature)
+        if packed:
+            best = best_packed_threshold(
+                rules, packing, total, packed_word(packing, aside), sums[0, :n_thresholds], gains, least
+            )
+        else:
+            best = best_wide_threshold(rules, node_sums, aside, n_thresholds, sums, gains, least)
+        if best >= 0:
+            left = unpacked(packing, sums[0, best]) if packed else (sums[1, best], sums[2, best], sums[3, best])
+            nodes[node].gain = gains[best]
+            nodes[node].feature = feature
+            nodes[node].bin = best
+            nodes[node].left_gradient = left[0] + aside[0]
+            nodes[node].left_hessian = left[1] + aside[1]
+            nodes[node].left_count = left[2] + aside[2]
+            # Missing values that training never met here follow the larger side.
+            more_left = 2 * nodes[node].left_count >= node_sums[2]
+            nodes[node].missing_left = missing_left if some_missing else (1 if more_left else 0)
