@@ -127,6 +127,13 @@ def test_numba_takes_over_when_no_process_can_be_started(tmp_path: Path) -> None
 
 
 @needs_loader
+def test_numba_takes_over_when_machine_code_cannot_be_kept(tmp_path: Path) -> None:
+    not_a_folder = tmp_path / "file"
+    not_a_folder.write_text("")
+    assert run(SEARCH, not_a_folder / "below").stdout == "[0, 1, 2, 3] 0 0 True\n"
+
+
+@needs_loader
 def test_processes_that_compile_end_when_there_is_nothing_left_to_do(tmp_path: Path) -> None:
     program = "import gbdt.machine_code.compile_service as service\nservice._IDLE_SECONDS = 0.5\n" + SEARCH
     program += """
