@@ -24,6 +24,7 @@ from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
+from sklearn_api.backends import lazy_on_collections
 from sklearn_api.columns import columns_of, table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
@@ -64,6 +65,7 @@ class BoostedTrees(BaseEstimator):
         check_is_fitted(self)
         return self.booster_.feature_importance(self.importance_type)
 
+    @lazy_on_collections()
     def apply(self, X: Any) -> npt.NDArray[np.int32]:
         """The leaf that each row reaches in each tree, [row, tree]; the trees of one iteration stand side by side."""
         table = self._table_to_predict(X)

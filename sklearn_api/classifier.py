@@ -11,6 +11,7 @@ from sklearn.base import ClassifierMixin
 
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
+from sklearn_api.backends import lazy_on_collections, of_classes, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.continuation import Start
 from sklearn_api.documentation import documented
@@ -114,6 +115,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         """The number of classes."""
         return len(self.classes_)
 
+    @lazy_on_collections(of_classes)
     def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> npt.NDArray[Any]:
         """The most probable class of each row, or with `raw_score` the scores behind the probabilities."""
         score = self._raw_scores(X, num_iteration)
@@ -121,6 +123,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
             return score[0] if len(score) == 1 else score.T
         return self._labels(score)
 
+    @lazy_on_collections(of_classes)
     def predict_proba(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
         """The probability of each class, [row, class]."""
         score = self._raw_scores(X, num_iteration)
@@ -128,10 +131,12 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
             return score[0] if len(score) == 1 else score.T
         return _probabilities(score)
 
+    @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
         """The predictions after each iteration."""
         return map(self._labels, self._staged_raw_scores(X))
 
+    @staged_on_collections("predict_proba")
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
         """The probabilities after each iteration."""
         return map(_probabilities, self._staged_raw_scores(X))

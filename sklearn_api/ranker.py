@@ -7,6 +7,7 @@ from typing import Any, Literal, Self
 
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
+from sklearn_api.backends import lazy_on_collections, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
@@ -107,10 +108,12 @@ class DMLGBMRanker(BoostedTrees):
         objective = ObjectiveSettings(name, truncation_level=int(self.lambdarank_truncation_level))
         return self._fit_rows(parameters, objective, training, watched, start, callbacks)
 
+    @lazy_on_collections()
     def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
         """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing."""
         return self._raw_scores(X, num_iteration)[0]
 
+    @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """The scores after each iteration."""
         return (score[0] for score in self._staged_raw_scores(X))

@@ -9,6 +9,7 @@ from sklearn.base import RegressorMixin
 
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
+from sklearn_api.backends import lazy_on_collections, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
@@ -105,11 +106,13 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         objective = ObjectiveSettings(name, alpha=float(self.alpha))
         return self._fit_rows(parameters, objective, training, watched, start, callbacks)
 
+    @lazy_on_collections()
     def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
         """The prediction for each row; `raw_score` is before the exponential of objective "poisson"."""
         score = self._raw_scores(X, num_iteration)
         return score[0] if raw_score else self._predictions(score)
 
+    @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """The predictions after each iteration."""
         return map(self._predictions, self._staged_raw_scores(X))
