@@ -195,7 +195,7 @@ def test_stored_bins_do_not_depend_on_row_blocks(monkeypatch: pytest.MonkeyPatch
     random = np.random.default_rng(6)
     table = table_of(*(NumericColumn(random.normal(size=1000)) for _ in range(70)))
     whole = binned(table)
-    monkeypatch.setattr("gbdt.dataset._BLOCK_ROWS", 33)
+    monkeypatch.setattr("gbdt.row_binning._BLOCK_ROWS", 33)
     monkeypatch.setattr("gbdt.dataset._GROUP_COLUMNS", 8)
     blocks = binned(table, n_threads)
     np.testing.assert_array_equal(whole.storage.narrow, blocks.storage.narrow)
