@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
@@ -113,3 +114,18 @@ def _missing_row(X: Any, n_features: int) -> Any:
     import pandas as pd
 
     return pd.DataFrame(np.full((1, len(names)), np.nan, np.float32), columns=names)
+
+
+# Parameters that only a fit on a cluster looks at, with their defaults.
+_CLUSTER_PARAMETERS = {"tree_learner": "auto", "top_k": 20, "max_restarts": 3, "checkpoint_dir": None}
+
+
+def warn_of_cluster_parameters(estimator: Any) -> None:
+    """Say which parameters a fit in this process does not use."""
+    unused = [name for name, default in _CLUSTER_PARAMETERS.items() if getattr(estimator, name) != default]
+    if unused:
+        warnings.warn(
+            f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect here: X is not a Dask collection, "
+            "so the fit runs in this process.",
+            stacklevel=4,
+        )
