@@ -1,4 +1,4 @@
-"""A fit on a cluster gives the model, the metrics and the stopping point of a local fit of the same rows, bit by bit."""
+"""A fit on a cluster gives the model, the metrics and the stopping point of a local fit, bit for bit."""
 
 from __future__ import annotations
 
