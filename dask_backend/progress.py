@@ -36,7 +36,7 @@ class Progress:
         self._on_commit = on_commit
         patience = parameters.early_stopping_rounds
         self._stopping = None if patience is None else EarlyStopping(patience)
-        self._finished = False
+        self.finished = False
 
     @property
     def n_iterations(self) -> int:
@@ -47,10 +47,11 @@ class Progress:
         self.checkpoint = checkpoint
         for number, evaluations in enumerate(checkpoint.evaluations):
             self.stop_reason = self._early_stop(number + 1, list(evaluations))
+        self.finished = self.stop_reason is not None or self.n_iterations == self._parameters.n_estimators
 
     def add(self, report: IterationReport) -> None:
         """One more iteration, or one that is known already."""
-        if self._finished or report.iteration <= self.n_iterations:
+        if self.finished or report.iteration <= self.n_iterations:
             return
         if report.iteration != self.n_iterations + 1:
             raise RuntimeError(f"iteration {report.iteration} was reported after iteration {self.n_iterations}")
@@ -64,7 +65,7 @@ class Progress:
         for callback in self._callbacks:
             callback(state)
         self.stop_reason = state.stop_reason
-        self._finished = state.stop_reason is not None or report.iteration == self._parameters.n_estimators
+        self.finished = state.stop_reason is not None or report.iteration == self._parameters.n_estimators
 
     def booster_so_far(self) -> Booster:
         """The model with all finished iterations."""

@@ -228,10 +228,11 @@ async def next_reports(
     if running is None or running.generation != generation:
         await asyncio.sleep(_COLLECT_SECONDS)
         return []
-    until = time.monotonic() + patience
-    await asyncio.sleep(_COLLECT_SECONDS)
-    while len(running.reports) <= n_seen and not running.over.is_set() and time.monotonic() < until:
-        await asyncio.sleep(_COLLECT_SECONDS)
+    started = time.monotonic()
+    while not running.over.is_set() and (waited := time.monotonic() - started) < patience:
+        if waited >= _COLLECT_SECONDS and len(running.reports) > n_seen:
+            break
+        await asyncio.sleep(0.01)
     running.n_fetched = max(running.n_fetched, n_seen)
     return list(running.reports[n_seen:])
 

@@ -11,7 +11,7 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from collectives import CollectiveError, Rendezvous
+from collectives import CollectiveError, MismatchError, Rendezvous, StaleGenerationError
 from dask_backend.cluster import DaskCluster
 from dask_backend.progress import Progress
 from dask_backend.rank import IterationReport
@@ -167,6 +167,8 @@ def _require_running(futures: Sequence[Any], places: Sequence[RankPlace]) -> Non
 def _is_loss(error: BaseException) -> bool:
     from distributed.scheduler import KilledWorker
 
+    if isinstance(error, MismatchError) and not isinstance(error, StaleGenerationError):
+        return False  # ranks that do different things would do so again
     return isinstance(error, CollectiveError | RankStopped | KilledWorker | LookupError | OSError)
 
 

@@ -116,13 +116,16 @@ class _Run:
         places = self._places(0)
         self._release()
         mode = self._mode(len(places))
-        while True:
+        report = FitReport(mode.tree_learner, 0, len(places), [], [], [], 0, 0, 0.0, 0)
+        while not self._progress.finished:
             try:
                 report = self._generation(len(self._losses), places, mode.tree_learner)
                 break
             except RanksLostError as error:
-                self._note(error)
-                places = self._places_after_loss(len(places))
+                # A loss after the last iteration is none.
+                if not self._progress.finished:
+                    self._note(error)
+                    places = self._places_after_loss(len(places))
         if self._file is not None:
             self._file.remove()
         return ClusterResult(self._progress.result(), mode, report, self._losses)

@@ -71,6 +71,8 @@ def described_rows(
     source = PartitionSource(cluster, reader, inputs, name)
     tasks = [(handle, reader.target) for handle in source.handles(range(len(inputs)))]
     partitions: list[PartitionDescription] = cluster.gather(cluster.map(describe, tasks, f"describe-{name}"))
+    for error in (each.error for each in partitions if each.error is not None):
+        raise error
     if rows.sample_weight is not None:
         require_weight(any(each.has_weight for each in partitions), f"sample_weight{label}")
     boundaries = _boundaries(rows, partitions, label) if needs_queries else None

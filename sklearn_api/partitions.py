@@ -36,6 +36,7 @@ class ReadPartition:
     weight: FloatArray | None = None
     init_score: FloatArray | None = None
     query_ids: npt.NDArray[Any] | None = None
+    error: Exception | None = None  # what is wrong with it, for the client to raise
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class PartitionDescription:
     n_scores: int | None = None  # outputs in init_score
     query_ids: list[Any] | None = None  # of the queries in the order of the rows
     query_sizes: npt.NDArray[np.int64] | None = None
+    error: Exception | None = None
 
 
 @dataclass(frozen=True)
@@ -80,14 +82,16 @@ class PartitionReader:
     def __call__(self, number: int, X: Any, vectors: Mapping[str, Any]) -> ReadPartition:
         """The partition of X with this number and its pieces of y, sample_weight, init_score and qid."""
         n_rows = len(X)
-        self._check_lengths(number, n_rows, vectors)
-        if n_rows == 0:
-            return ReadPartition(0, _names_of(X), None)
+        error: Exception | None = self._wrong_length(number, n_rows, vectors)
+        if n_rows == 0 or error is not None:
+            return ReadPartition(0, _names_of(X), None, error=error)
         try:
             return self._read(X, n_rows, vectors)
-        except (TypeError, ValueError) as error:
-            kind = ValueError if isinstance(error, ValueError) else TypeError
-            raise kind(f"In partition {number}{self.set_label} (rows counted from its start): {error}") from None
+        except (TypeError, ValueError) as found:
+            # Returned and not raised: of several errors the client shows the first in the order of the rows.
+            kind = ValueError if isinstance(found, ValueError) else TypeError
+            told = kind(f"In partition {number}{self.set_label} (rows counted from its start): {found}")
+            return ReadPartition(0, _names_of(X), None, error=told)
 
     def _read(self, X: Any, n_rows: int, vectors: Mapping[str, Any]) -> ReadPartition:
         table_name = f"X{self.set_label}"
@@ -108,19 +112,20 @@ class PartitionReader:
             query_ids=None if ids is None else one_for_each_row(ids, n_rows, f"qid{self.set_label}"),
         )
 
-    def _check_lengths(self, number: int, n_rows: int, vectors: Mapping[str, Any]) -> None:
+    def _wrong_length(self, number: int, n_rows: int, vectors: Mapping[str, Any]) -> ValueError | None:
         for name, values in vectors.items():
             if np.ndim(values) and len(values) != n_rows:
-                raise ValueError(
+                return ValueError(
                     f"Partition {number} of X{self.set_label} has {n_rows} rows, but that of {name} has {len(values)}: "
                     f"repartition them so that the rows of each partition of X and {name} are the same."
                 )
+        return None
 
 
 def describe(partition: ReadPartition, target: Target) -> PartitionDescription:
     """The small record of a partition."""
     if partition.table is None:
-        return PartitionDescription(0, 0, partition.names, has_weight=False)
+        return PartitionDescription(0, 0, partition.names, has_weight=False, error=partition.error)
     labels = counts = weighted = None
     if target == "classes":
         labels, numbers = distinct_labels(partition.target)
