@@ -63,6 +63,10 @@ class RankExchange:
         """The largest over all ranks, element by element."""
         return self._counted(values.nbytes, self._communicator.all_reduce, values, "max")
 
+    def union(self, bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+        """The bits that any rank has set."""
+        return self._counted(bits.nbytes, self._communicator.all_reduce, bits, "or")
+
     def gathered(self, values: Array) -> Sequence[Array] | None:
         """The arrays of all ranks, which may differ in the length of their last axis, on the rank that leads."""
         rows_first = np.ascontiguousarray(values.T)

@@ -13,22 +13,25 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives import Communicator
+from dask_backend.column_shares import exchange_columns, gathered_rows
 from dask_backend.data_parallel import DataParallel
 from dask_backend.exchange import RankExchange
+from dask_backend.feature_parallel import FeatureParallel
 from dask_backend.fit_report import FitReport
 from dask_backend.rank_data import PartitionRows, RankData, RankPartition
+from dask_backend.voting_parallel import VotingParallel
 from gbdt.binned_scores import add_trees
 from gbdt.booster import Booster
 from gbdt.boosting import BoostingRun, Finished, IterationReport, TrainingResult, TrainingRows, boost
 from gbdt.callbacks import Callback, Evaluation
 from gbdt.dataset import Dataset
 from gbdt.evaluation import EvaluationSet, Evaluator
-from gbdt.exchange import Exchange
+from gbdt.exchange import ALONE, Exchange
 from gbdt.metrics import Metric
 from gbdt.objectives import Objective, ObjectiveSettings, objective_for
 from gbdt.parameters import TrainParameters
 from gbdt.partition_binning import BinningPlan
-from gbdt.round_grower import RoundGrower
+from gbdt.round_grower import LeafExpander, RoundGrower
 from gbdt.table import Category, Table
 from gbdt.threads import Workers
 from gbdt.training import check_outputs, empty_model
@@ -142,22 +145,32 @@ def train_rank(
     finished = (resume or Checkpoint()).finished()
     with Workers(task.parameters.n_threads) as workers:
         rows = _same_kind_everywhere(data.rows, exchange, _n_outputs(task.objective))
-        loss = _objective(task, rows, exchange)
-        start = task.initial_model or empty_model(
-            loss, task.feature_names, task.categories, first_scores=rows.init_score is None
-        )
-        check_outputs(start, loss)
+        replicated = task.tree_learner == "feature" and not exchange.alone
+        start = task.initial_model or _empty_model(task, rows, exchange)
         scores = _first_scores(rows, start)
         add_trees(data.dataset, finished.trees, scores)
-        grower = _grower(task, data.dataset, loss.n_outputs, workers, exchange)
+        dataset = data.dataset
+        if replicated:
+            everybody = gathered_rows(replace(rows, start_score=scores), dataset.segments, exchange)
+            assert everybody.start_score is not None
+            rows, scores, dataset = everybody, everybody.start_score, exchange_columns(dataset, exchange)
+        row_exchange: Exchange = ALONE if replicated else exchange
+        loss = _objective(task, rows, row_exchange)
+        check_outputs(start, loss)
+        grower = RoundGrower(dataset, task.parameters, workers, _expander(task, dataset, workers, exchange))
         training_rows = TrainingRows(rows.target, rows.weight)
-        run = BoostingRun(
-            task.parameters, data.dataset, loss, training_rows, scores, [grower], workers, exchange
-        )
+        run = BoostingRun(task.parameters, dataset, loss, training_rows, scores, [grower], workers, row_exchange)
         after = replace(start, trees=(*start.trees, *finished.trees))
         evaluators = [_evaluator(one, after, task.metrics, workers, exchange) for one in evaluation_sets]
-        result = boost(run, start, evaluators, callbacks, finished=finished, on_iteration=on_iteration)
+        result = boost(
+            run, start, evaluators, callbacks, finished=finished, on_iteration=on_iteration, exchange=exchange
+        )
     return RankResult(**vars(result), report=_report(task, grower, exchange))
+
+
+def _empty_model(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Booster:
+    loss = _objective(task, rows, exchange)
+    return empty_model(loss, task.feature_names, task.categories, first_scores=rows.init_score is None)
 
 
 def _n_outputs(objective: ObjectiveSettings) -> int:
@@ -201,11 +214,11 @@ def _first_scores(rows: PartitionRows, start: Booster) -> FloatArray:
     return base if rows.init_score is None else rows.init_score + base
 
 
-def _grower(
-    task: RankTask, dataset: Dataset, n_outputs: int, workers: Workers, exchange: RankExchange
-) -> RoundGrower:
-    expander = DataParallel(dataset, task.parameters, workers, exchange)
-    return RoundGrower(dataset, task.parameters, workers, expander, n_outputs)
+def _expander(task: RankTask, dataset: Dataset, workers: Workers, exchange: RankExchange) -> LeafExpander:
+    if task.tree_learner == "voting":
+        return VotingParallel(dataset, task.parameters, workers, exchange, task.top_k)
+    mode = FeatureParallel if task.tree_learner == "feature" else DataParallel
+    return mode(dataset, task.parameters, workers, exchange)
 
 
 def _evaluator(

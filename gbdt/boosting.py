@@ -81,7 +81,7 @@ class BoostingRun:
     ) -> None:
         self.parameters = parameters
         self.scores = scores  # [output, row]
-        self.exchange = exchange
+        self._exchange = exchange
         self._dataset = dataset
         self._loss = loss
         self._rows = rows
@@ -101,7 +101,7 @@ class BoostingRun:
     def iterate(self, iteration: int) -> list[Tree]:
         """Grow the trees of one iteration (counted from 0 over the whole model) and add them to the scores."""
         self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
-        bag = bag_of(self.parameters, iteration, self._dataset.segments, self.exchange)
+        bag = bag_of(self.parameters, iteration, self._dataset.segments, self._exchange)
         n_outputs = self._loss.n_outputs
         outputs = range(n_outputs)
         return self._output_workers.run_each(
@@ -109,7 +109,7 @@ class BoostingRun:
         )
 
     def _grow(self, output: int, number: int, bag: npt.NDArray[np.uint32] | None) -> Tree:
-        parameters, workers, exchange = self.parameters, self._tree_workers, self.exchange
+        parameters, workers, exchange = self.parameters, self._tree_workers, self._exchange
         gradients, hessians = self._gradients[output], self._hessians[output]
         grower = self._growers.get()
         try:
@@ -167,6 +167,7 @@ def boost(
     *,
     finished: Finished = Finished(),
     on_iteration: Callable[[IterationReport], None] | None = None,
+    exchange: Exchange = ALONE,
 ) -> TrainingResult:
     """Add iterations to `start`. Callbacks and `on_iteration` are called where the exchange leads."""
     parameters = run.parameters
@@ -177,7 +178,7 @@ def boost(
     reason = None
     for iteration, evaluations in enumerate(finished.evaluations, 1):
         reason = _noted(history, stopping, start.n_iterations + iteration, list(evaluations))
-    anybody_watches = bool(run.exchange.maximum(np.array([len(callbacks)], np.float64))[0])
+    anybody_watches = bool(exchange.maximum(np.array([len(callbacks)], np.float64))[0])
     for iteration in range(n_finished + 1, parameters.n_estimators + 1):
         if reason is not None:
             break
@@ -186,14 +187,14 @@ def boost(
         latest = _with_trees(start, new_trees)
         measured = [evaluation for evaluator in evaluators for evaluation in evaluator.evaluate(latest)]
         reason = _noted(history, stopping, start.n_iterations + iteration, measured)
-        if on_iteration is not None and run.exchange.leads:
+        if on_iteration is not None and exchange.leads:
             on_iteration(IterationReport(iteration, parameters.n_estimators, latest, measured))
         if anybody_watches:
             state = TrainingState(iteration, parameters.n_estimators, measured, lambda: _with_trees(start, trees))
             state.stop_reason = reason
-            for callback in callbacks:
+            for callback in callbacks if exchange.leads else ():
                 callback(state)
-            reason = _agreed(state.stop_reason, run.exchange)
+            reason = _agreed(state.stop_reason, exchange)
     booster = _with_trees(start, trees)
     if stopping is None or stopping.best_iteration == 0:
         return TrainingResult(booster, history, None, None, reason)

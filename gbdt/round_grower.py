@@ -82,6 +82,14 @@ class GrowingTree:
         """Places for candidates: two a leaf."""
         return 2 * self.n_picked
 
+    def any_child_may_split(self) -> bool:
+        """Whether any child of this round, whose leaves have been split, has been given a histogram."""
+        slots = self.nodes["slot"]
+        if self.picked[0] < 0:
+            return bool(slots[0] >= 0)
+        lefts = self.lefts[: self.n_picked]
+        return bool((np.maximum(slots[lefts], slots[lefts + 1]) >= 0).any())
+
 
 class LeafExpander(Protocol):
     """One way to share the work of a round."""
@@ -115,7 +123,7 @@ class RoundGrower:
     """Grows trees over the rows of all ranks, one at a time, in buffers that are allocated once."""
 
     def __init__(
-        self, dataset: Dataset, parameters: TrainParameters, workers: Workers, expander: LeafExpander, n_outputs: int
+        self, dataset: Dataset, parameters: TrainParameters, workers: Workers, expander: LeafExpander
     ) -> None:
         self._dataset = dataset
         self._parameters = parameters
@@ -128,24 +136,18 @@ class RoundGrower:
         self._frontier = np.empty(parameters.num_leaves + 1, np.int64)
         self._chosen = np.empty(parameters.num_leaves, np.int64)
         self._free_slots = np.empty(self.tree.n_slots, np.int64)
-        # The least gain of a split in the last tree of each output: what will be split in the next is much the same.
-        self._least_gain = [np.inf] * n_outputs
 
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
         """Grow one tree over all rows, or over those in `bag`."""
         self._begin(quantised, bag, tree)
-        output = tree % len(self._least_gain)
-        gain_unit = quantised.hessian_scale / quantised.gradient_scale**2
         n_rounds = 0
         while self.tree.n_picked:
             self._expand_picked()
             n_rounds += 1
-            self._pick(self._least_gain[output] / gain_unit)
+            self._pick()
         self._expander.end_tree()
         growing = self.tree
         splits = self._chosen[: growing.counters[N_CHOSEN]].copy()
-        is_full = len(splits) == self._parameters.num_leaves - 1
-        self._least_gain[output] = growing.nodes["gain"][splits].min() * gain_unit if is_full else 0.0
         self.rounds.per_tree.append(n_rounds)
         self.rounds.splits_in_vain += int(growing.counters[N_CLAIMED]) - len(splits)
         leaves = leaves_of(growing.nodes, splits)
@@ -194,10 +196,10 @@ class RoundGrower:
             tree.n_picked, candidates, self._free_slots, tree.counters,
         )  # fmt: skip
 
-    def _pick(self, least_gain: float) -> None:
+    def _pick(self) -> None:
         tree, parameters = self.tree, self._parameters
         pick_leaves(
-            tree.nodes, parameters.num_leaves, parameters.grow_policy == "depthwise", least_gain,
+            tree.nodes, parameters.num_leaves, parameters.grow_policy == "depthwise",
             self._frontier, self._chosen, self._free_slots, tree.counters, tree.picked, tree.lefts, tree.slots,
         )  # fmt: skip
 

@@ -153,15 +153,15 @@ def build_and_encode(
 
 
 @kernel
-def total_lengths(lengths: IntArray, n_picked: int) -> int:
-    """The length of the longest message to any rank, 0 if there is nothing to send to anybody."""
+def longest_message(lengths: IntArray, n_picked: int) -> int:
+    """The length of the longest message to any rank."""
     longest = np.int64(0)
     for other in range(lengths.shape[1]):
         total = np.int64(0)
         for k in range(n_picked):
             total += lengths[k, other]
         longest = max(longest, total)
-    return longest + LENGTH_BYTES * n_picked if longest > 0 else longest
+    return longest + LENGTH_BYTES * n_picked
 
 
 @kernel

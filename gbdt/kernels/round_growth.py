@@ -34,7 +34,6 @@ def pick_leaves(
     nodes: RecordArray,
     max_leaves: int,
     level_wise: bool,
-    least_gain: float,
     frontier: IntArray,
     chosen: IntArray,
     free_slots: IntArray,
@@ -45,21 +44,21 @@ def pick_leaves(
 ) -> None:
     """Choose the leaves of the next round, and claim children and a slot for each; none when the tree is complete.
 
-    The first leaf that is due is certain to be split. So are all of the same depth in level-wise order; otherwise those
-    that gain at least `least_gain` are taken, and in any case half of those that are due.
+    The first leaf that is due is certain to be split, and so are all of its depth in level-wise order. Otherwise the
+    first third of the leaves that are due is taken. (Measured on three tables: 28 to 29 rounds and 1 to 2 % of splits in
+    vain for 255 leaves, 15 to 16 and 4 to 10 % for 31; with half of them 24 rounds and 14 %, 13 to 14 and 10 to 19 %.)
     """
     n_chosen, n_due, _, _ = replay_in_order(nodes, max_leaves, level_wise, frontier, chosen)
     due = chosen[::-1]
     still_due = max_leaves - 1 - n_chosen
     # Splits made in vain must leave room for all those that are still due.
     room = (nodes.size - 1) // 2 - counters[N_CLAIMED]
-    n_wanted = 0
-    while n_wanted < n_due and nodes[due[n_wanted]].gain >= least_gain and not level_wise:
-        n_wanted += 1
-    while n_wanted < n_due and nodes[due[n_wanted]].depth == nodes[due[0]].depth and level_wise:
-        n_wanted += 1
-    if not level_wise:
-        n_wanted = max(n_wanted, (n_due + 1) // 2)
+    n_wanted = (n_due + 2) // 3
+    if level_wise:
+        while n_wanted < n_due and nodes[due[n_wanted]].depth == nodes[due[0]].depth:
+            n_wanted += 1
+        while n_wanted > 0 and nodes[due[n_wanted - 1]].depth != nodes[due[0]].depth:
+            n_wanted -= 1
     n_wanted = min(n_wanted, max(1, room - still_due + 1), n_due)
     for k in range(n_wanted):
         picked[k], lefts[k] = due[k], counters[N_NODES]
@@ -231,3 +230,23 @@ def hand_in_round(
         if node >= 0:
             nodes[node].state = SPLIT
             nodes[node].slot = -1
+
+
+@kernel
+def sum_rows(
+    packing: RecordArray,
+    words: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.uint32],
+    start: int,
+    stop: int,
+    every_row: bool,
+) -> tuple[int, int]:
+    """Gradients and hessians of some rows, added up."""
+    gradient, hessian = np.int64(0), np.int64(0)
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    last_word, hessian_mask = packing[0].two_words, packing[0].hessian_mask
+    for i in range(np.uint64(start), np.uint64(stop)):
+        row = i if every_row else np.uint64(rows[i])
+        gradient += words[0, row] >> gradient_shift
+        hessian += (words[last_word, row] >> hessian_shift) & hessian_mask
+    return gradient, hessian
