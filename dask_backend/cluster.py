@@ -44,6 +44,12 @@ class Cluster(Protocol):
     def gather(self, handles: Sequence[Handle]) -> list[Any]:
         """The values behind handles."""
 
+    def gather_each(self, handles: Sequence[Handle], on_value: Callable[[Any], None]) -> list[Any]:
+        """The values behind handles; each is shown as it comes."""
+
+    def memory(self) -> float:
+        """The bytes that all workers together may use."""
+
     def holders(self, handles: Sequence[Handle]) -> list[str | None]:
         """A worker that has each value, where that is known."""
 
@@ -60,10 +66,11 @@ class ThisProcess:
         return {HERE: available_threads()}
 
     def read(self, function: ReadFunction, inputs: Sequence[PartitionInputs], name: str) -> list[Handle]:
-        import dask
+        from dask.base import compute
+        from dask.delayed import delayed
 
-        read = dask.delayed(function, pure=False)
-        return list(dask.compute(*[read(each.number, each.X, each.vectors) for each in inputs]))
+        read = delayed(function, pure=False)
+        return list(compute(*[read(each.number, each.X, each.vectors) for each in inputs]))
 
     def map(
         self,
@@ -79,6 +86,14 @@ class ThisProcess:
 
     def gather(self, handles: Sequence[Handle]) -> list[Any]:
         return list(handles)
+
+    def gather_each(self, handles: Sequence[Handle], on_value: Callable[[Any], None]) -> list[Any]:
+        for handle in handles:
+            on_value(handle)
+        return list(handles)
+
+    def memory(self) -> float:
+        return float("inf")
 
     def holders(self, handles: Sequence[Handle]) -> list[str | None]:
         return [HERE] * len(handles)
@@ -140,6 +155,20 @@ class DaskCluster:
     def gather(self, handles: Sequence[Handle]) -> list[Any]:
         return list(self.client.gather(list(handles)))
 
+    def gather_each(self, handles: Sequence[Handle], on_value: Callable[[Any], None]) -> list[Any]:
+        from distributed import as_completed
+
+        values = {}
+        for future, value in as_completed(handles, with_results=True):
+            on_value(value)
+            values[future.key] = value
+        return [values[handle.key] for handle in handles]
+
+    def memory(self) -> float:
+        known = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        # Zero is no limit.
+        return float(sum(each["memory_limit"] or float("inf") for each in known))
+
     def holders(self, handles: Sequence[Handle]) -> list[str | None]:
         who_has = self.client.who_has(list(handles))
         return [next(iter(who_has.get(handle.key, ())), None) for handle in handles]
@@ -176,13 +205,12 @@ def connected(collections: Sequence[Any], session: str) -> Iterator[Cluster]:
 
 
 def _client_of(collections: Sequence[Any]) -> Any:
-    import dask
-    from dask.base import get_scheduler
+    from dask.base import get_scheduler, is_dask_collection
 
     with contextlib.suppress(ImportError):
         from distributed import futures_of
 
-        held = [future for each in collections if dask.is_dask_collection(each) for future in futures_of(each)]
+        held = [future for each in collections if is_dask_collection(each) for future in futures_of(each)]
         if held:
             return held[0].client
     # Dask's own choice: the scheduler that was configured, the client of the running task, or the current one.

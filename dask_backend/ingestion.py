@@ -79,6 +79,7 @@ class PartitionSource:
         self._name = name
         self._n_reads = 0
         self._held: dict[int, Handle] = {}
+        self.is_large = False  # too large to be held from one step to the next
 
     def __len__(self) -> int:
         return len(self._inputs)
@@ -97,6 +98,11 @@ class PartitionSource:
     def release(self) -> None:
         """Let go of all partitions; tasks that still need one keep it until they are done."""
         self._held.clear()
+
+    def end_step(self) -> None:
+        """The tasks of one step have been handed over: what is too large to keep is read again for the next one."""
+        if self.is_large:
+            self.release()
 
 
 @dataclass(frozen=True)
@@ -137,6 +143,7 @@ def cut_bins(cluster: Cluster, rows: RowSet, n_features: int, parameters: Binnin
         ],
         "sample",
     )
+    rows.source.end_step()
     n_bytes = 8 * n_features * min(n_total, parameters.sample_rows)
     n_blocks = 1 if n_bytes <= _BYTES_IN_ONE_PLACE else min(n_features, len(cluster.workers()))
     bounds = [n_features * block // n_blocks for block in range(n_blocks + 1)]
@@ -193,7 +200,10 @@ class TrainingRows:
             for share in shares
         ]
         arguments = [(*task, shared_plan, model) for task in tasks]
-        return cluster.gather(cluster.map(_binned, arguments, name, workers))
+        handles = cluster.map(_binned, arguments, name, workers)
+        del tasks, arguments, needed
+        rows.source.end_step()
+        return cluster.gather(handles)
 
 
 def place_evaluation(
@@ -210,7 +220,10 @@ def place_evaluation(
         (session, number, share, rows.rows_of, rows.parts_of(share), rows.rules, rows.cuts[share], first_rows[share])
         for share in shares
     ]
-    return cluster.gather(cluster.map(_watched, arguments, name, places))
+    handles = cluster.map(_watched, arguments, name, places)
+    del arguments
+    rows.source.end_step()
+    return cluster.gather(handles)
 
 
 def _sampled(

@@ -104,7 +104,7 @@ def _small(prediction: BlockPrediction) -> BlockPrediction:
 
 def _shipped(model: Any) -> Any:
     """The model as a node of the graph; equal models share a node, also between collections on one cluster."""
-    import dask
+    from dask.delayed import delayed
 
     digest = hashlib.sha256(pickle.dumps(model)).hexdigest()[:32]
-    return dask.delayed(model, name=f"dmlgbm-model-{digest}", traverse=False)
+    return delayed(model, name=f"dmlgbm-model-{digest}", traverse=False)

@@ -91,11 +91,12 @@ class _Rows:
 
     def _cut(self, value: Any, label: str) -> list[Any]:
         """Local values, cut where X is: needs its lengths, which may have to be computed first."""
-        import dask
+        from dask.base import compute
+        from dask.delayed import delayed
 
         if self.lengths is None:
             self.lengths = tuple(
-                int(n) for n in dask.compute(*[dask.delayed(len)(part) for part in _delayed(self.table)])
+                int(n) for n in compute(*[delayed(len)(part) for part in _delayed(self.table)])
             )
         values = value if hasattr(value, "iloc") else np.asarray(value)
         if len(values) != sum(self.lengths):

@@ -83,7 +83,7 @@ def _introduce(cluster: DaskCluster, order: RankOrder, places: Sequence[RankPlac
     workers = [place.worker for place in places]
     found: dict[str, tuple[str, str]] = {}
     while len(found) < len(workers):
-        _require_running(futures, places)
+        _require_running(cluster, futures, places)
         answers = cluster.run(
             rank_place, order.session, order.generation, workers=[each for each in workers if each not in found]
         )
@@ -113,8 +113,8 @@ def _follow(
         if progress.stop_reason is not None and not told:
             told = True
             cluster.run(finish_rank, order.session, order.generation, progress.stop_reason, workers=[places[0].worker])
-        _require_running(futures, places)
-    _require_running(futures, places)
+        _require_running(cluster, futures, places)
+    _require_running(cluster, futures, places)
     outcomes: list[RankOutcome] = cluster.gather(futures)
     for report in outcomes[0].reports[n_seen - outcomes[0].first_report :]:
         progress.add(report)
@@ -149,9 +149,13 @@ async def _next(
         await asyncio.gather(asked, ended, return_exceptions=True)
 
 
-def _require_running(futures: Sequence[Any], places: Sequence[RankPlace]) -> None:
+def _require_running(cluster: DaskCluster, futures: Sequence[Any], places: Sequence[RankPlace]) -> None:
     """Raise for ranks that failed: their own error, or RanksLostError for what other ranks can recover from."""
     lost = []
+    if not all(future.done() for future in futures):
+        # Dask would wait for a worker of this name to return.
+        alive = cluster.workers()
+        lost = [f"worker {place.worker} is gone" for place in places if place.worker not in alive]
     for rank, (future, place) in enumerate(zip(futures, places, strict=True)):
         if future.status in ("pending", "finished"):
             continue

@@ -108,7 +108,7 @@ def _snapshot(estimator: Any) -> Any:
 def _missing_row(X: Any, n_features: int) -> Any:
     names = getattr(X, "columns", None)
     if names is None:
-        shape = getattr(X, "shape", ())
+        shape: tuple[float, ...] = getattr(X, "shape", ())
         width = int(shape[1]) if len(shape) == 2 and shape[1] == shape[1] else n_features
         return np.full((1, width), np.nan, np.float32)
     import pandas as pd

@@ -180,7 +180,7 @@ class BoostedTrees(BaseEstimator):
         )
         self._store(result)
         for name in ("plan_", "fit_report_"):
-            vars(self).pop(name, None)  # of an earlier fit on a cluster
+            self.__dict__.pop(name, None)  # of an earlier fit on a cluster
         return self
 
     def _store(self, result: TrainingResult) -> None:

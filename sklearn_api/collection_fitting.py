@@ -97,7 +97,7 @@ class _CollectionFit:
         n_outputs = n_outputs_of(objective)
         start.require_same_objective(objective.name, n_outputs)
         described.require_scores(n_outputs)
-        rules = RowRules(schema, classes, self._class_weights(labels))
+        rules = RowRules(schema, classes, self._class_weights(labels), described.lengths)
         training = described.row_set(rules, rows_of)
         watched = [self._watched(each, schema.columns, classes, n_outputs) for each in given]
         if parameters.train.early_stopping_rounds is not None and not watched:
@@ -163,7 +163,7 @@ class _CollectionFit:
         )
         described.require_scores(n_outputs)
         schema = unified_columns(described.partitions, f"X{label}")
-        rules = RowRules(replace(schema, columns=columns), classes, target_label=f"y{label}")
+        rules = RowRules(replace(schema, columns=columns), classes, None, described.lengths, label)
         return given.name, described.row_set(rules, rows_of)
 
     def _set_aside(

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from dask_backend.ingestion import PartitionSource, RowSet, RowsOf
     from sklearn_api.collection_fitting import CollectionInput
 
+# Partitions that take more than this share of the workers' memory are read again for every step.
+_SHARE_OF_MEMORY = 0.3
 # Fewer rows of a local evaluation set than this are not worth another worker.
 _ROWS_OF_A_BLOCK = 4096
 
@@ -35,11 +37,15 @@ class Described:
     boundaries: IntArray | None
     label: str
 
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(each.n_rows for each in self.partitions)
+
     def row_set(self, rules: RowRules, function: RowsOf) -> RowSet:
         """The rows of all partitions in shares."""
         from dask_backend.ingestion import RowSet
 
-        cuts = share_cuts([each.n_rows for each in self.partitions], self.boundaries)
+        cuts = share_cuts(self.lengths, self.boundaries)
         return RowSet(self.source, rules, cuts, function)
 
     def require_scores(self, n_outputs: int) -> None:
@@ -69,14 +75,30 @@ def described_rows(
     vectors = {"y": rows.y, "sample_weight": rows.sample_weight, "init_score": rows.init_score, "qid": rows.qid}
     inputs = partition_inputs(rows.X, vectors, f"X{label}")
     source = PartitionSource(cluster, reader, inputs, name)
-    tasks = [(handle, reader.target) for handle in source.handles(range(len(inputs)))]
-    partitions: list[PartitionDescription] = cluster.gather(cluster.map(describe, tasks, f"describe-{name}"))
+    partitions = _descriptions(cluster, source, reader, f"describe-{name}")
     for error in (each.error for each in partitions if each.error is not None):
         raise error
     if rows.sample_weight is not None:
         require_weight(any(each.has_weight for each in partitions), f"sample_weight{label}")
     boundaries = _boundaries(rows, partitions, label) if needs_queries else None
     return Described(cluster, source, partitions, boundaries, label)
+
+
+def _descriptions(
+    cluster: Cluster, source: PartitionSource, reader: PartitionReader, name: str
+) -> list[PartitionDescription]:
+    """A description of every partition. Partitions are kept for the steps to come as long as there is room."""
+    handles = cluster.map(describe, [(each, reader.target) for each in source.handles(range(len(source)))], name)
+    room = _SHARE_OF_MEMORY * cluster.memory()
+
+    def weigh(description: PartitionDescription) -> None:
+        nonlocal room
+        room -= description.n_bytes
+        if room < 0 and not source.is_large:
+            source.is_large = True
+            source.release()
+
+    return cluster.gather_each(handles, weigh)
 
 
 def local_rows(cluster: Cluster, rows: RowData, name: str) -> RowSet:

@@ -29,7 +29,8 @@ class RowRules:
     schema: ColumnSchema
     classes: Labels | None = None
     class_weights: FloatArray | None = None
-    target_label: str = "y"
+    lengths: tuple[int, ...] = ()  # rows of each partition
+    label: str = ""  # " of eval_set[0]"
 
 
 @dataclass(frozen=True)
@@ -54,6 +55,12 @@ class RowCut:
 
 def rows_of(partitions: Sequence[ReadPartition], rules: RowRules, cut: RowCut) -> RowData:
     """The rows of a share, from the partitions that it names."""
+    for partition, (number, _, _) in zip(partitions, cut.pieces, strict=True):
+        if partition.n_rows != rules.lengths[number]:
+            raise ValueError(
+                f"Partition {number} of X{rules.label} had {rules.lengths[number]} rows when it was read first and "
+                f"{partition.n_rows} when it was read again: persist the collection, so that it stays the same."
+            )
     parts = [
         _slice(partition, rules, start, stop)
         for partition, (_, start, stop) in zip(partitions, cut.pieces, strict=True)
@@ -102,7 +109,7 @@ def _slice(partition: ReadPartition, rules: RowRules, start: int, stop: int) -> 
     assert partition.table is not None
     target = partition.target
     if rules.classes is not None:
-        target = numbers_of_known_labels(target, len(target), rules.classes, rules.target_label)
+        target = numbers_of_known_labels(target, len(target), rules.classes, f"y{rules.label}")
     weight = partition.weight
     if rules.class_weights is not None:
         of_row = rules.class_weights[target.astype(np.intp)]

@@ -60,17 +60,20 @@ def unified_columns(descriptions: Sequence[PartitionDescription], name: str = "X
 
 def merged_labels(descriptions: Sequence[PartitionDescription]) -> LabelSummary:
     """The classes of all partitions."""
-    filled = [each for each in descriptions if each.labels is not None]
-    everything = np.concatenate([each.labels for each in filled if each.labels is not None])
+    filled = [
+        (each.labels, each.label_counts, each.weighted_labels)
+        for each in descriptions
+        if each.labels is not None and each.label_counts is not None and each.weighted_labels is not None
+    ]
+    everything = np.concatenate([labels for labels, _, _ in filled])
     classes, numbers = encoded_labels(everything, len(everything))
     counts, weighted = np.zeros(len(classes), np.int64), np.zeros(len(classes), np.bool_)
     start = 0
-    for each in filled:
-        assert each.labels is not None
-        places = numbers[start : start + len(each.labels)].astype(np.intp)
-        counts[places] += each.label_counts
-        weighted[places] |= each.weighted_labels
-        start += len(each.labels)
+    for labels, own_counts, own_weighted in filled:
+        places = numbers[start : start + len(labels)].astype(np.intp)
+        counts[places] += own_counts
+        weighted[places] |= own_weighted
+        start += len(labels)
     return LabelSummary(classes, counts, weighted)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import dask.dataframe as dd
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from distributed import Client
 
+from dask_backend.cluster import DaskCluster
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from tests.dask_backend.tables import N_ROWS, UNEVEN, in_partitions, mixed_frame, signal
 
@@ -233,6 +235,33 @@ def test_persisted_data_is_used_where_it_lies(client: Client) -> None:
     estimator, arguments = binary()
     lazy = {name: value.persist() for name, value in collected(arguments, 4).items()}
     assert_same_fit(estimator.fit(**lazy), binary()[0].fit(**arguments))
+
+
+@pytest.mark.parametrize("case", [multiclass_with_weights, ranking_by_ids], ids=lambda case: case.__name__)
+def test_partitions_too_large_to_be_kept_are_read_again(
+    client: Client, case: Callable[[], FitCase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DaskCluster, "memory", lambda self: 1.0)
+    estimator, arguments = case()
+    assert_same_fit(estimator.fit(**collected(arguments, UNEVEN)), case()[0].fit(**arguments))
+
+
+def test_collection_that_changes_between_readings_is_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(DaskCluster, "memory", lambda self: 1.0)
+    X, z = frame_and_signal()
+    lazy = in_partitions(X, 2).map_partitions(shorter_the_second_time, str(tmp_path), meta=X.iloc[:0])
+    with pytest.raises(ValueError, match=r"Partition \d of X had \d+ rows when it was read first and 0 when it was read"):
+        DMLGBMRegressor(n_estimators=2).fit(lazy, in_partitions(pd.Series(z), 2))
+
+
+def shorter_the_second_time(part: pd.DataFrame, folder: str) -> pd.DataFrame:
+    mark = Path(folder) / str(part.index[0])
+    if mark.exists():
+        return part.iloc[:-1]
+    mark.touch()
+    return part
 
 
 def test_categories_that_partitions_do_not_know_of_each_other_are_joined_as_dask_joins_them(client: Client) -> None:
