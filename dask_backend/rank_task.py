@@ -20,7 +20,7 @@ from gbdt.callbacks import TrainingState
 
 _WATCH_SECONDS = 0.25
 # Reports are collected for this long: fetching each one as it comes would take processor time from training.
-_COLLECT_SECONDS = 0.1
+_COLLECT_SECONDS = 0.25
 _ALIVE = ("executing", "long-running")
 
 
@@ -174,8 +174,11 @@ def rank_evaluation_sets(
 
 
 def _threads(worker: Any, n_jobs: int | None) -> int:
+    """The threads that the worker has, or fewer: negative numbers count from all of them, as in scikit-learn."""
     n_threads = int(worker.state.nthreads)
-    return n_threads if n_jobs is None else max(1, min(n_threads, n_jobs))
+    if n_jobs is None:
+        return n_threads
+    return min(n_threads, n_jobs) if n_jobs > 0 else max(1, n_threads + 1 + n_jobs)
 
 
 def tls_contexts(worker: Any) -> TlsContexts | None:
@@ -232,7 +235,7 @@ async def next_reports(
     while not running.over.is_set() and (waited := time.monotonic() - started) < patience:
         if waited >= _COLLECT_SECONDS and len(running.reports) > n_seen:
             break
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.02)
     running.n_fetched = max(running.n_fetched, n_seen)
     return list(running.reports[n_seen:])
 
