@@ -203,6 +203,29 @@ def test_cluster_fit_is_the_local_fit(
     assert found.fit_report_.n_ranks == 2
 
 
+@pytest.mark.parametrize(
+    "case", [multiclass_with_weights, regression_with_sampling, ranking_by_ids], ids=lambda case: case.__name__
+)
+def test_dividing_columns_gives_the_local_fit_too(
+    client: Client, case: Callable[[], FitCase], local_fits: dict[str, Any]
+) -> None:
+    estimator, arguments = case()
+    if case.__name__ not in local_fits:
+        local_fits[case.__name__] = case()[0].fit(**arguments)
+    found = estimator.set_params(tree_learner="feature").fit(**collected(arguments, UNEVEN))
+    assert found.booster_.to_bytes() == local_fits[case.__name__].booster_.to_bytes()
+    assert found.fit_report_.tree_learner == found.plan_.tree_learner == "feature"
+
+
+def test_voting_for_some_features_is_nearly_as_good(client: Client) -> None:
+    estimator, arguments = binary()
+    found = estimator.set_params(tree_learner="voting", top_k=3).fit(**collected(arguments, 3))
+    local = binary()[0].fit(**arguments)
+    assert found.fit_report_.tree_learner == "voting"
+    X, y = arguments["X"], arguments["y"]
+    assert found.score(X, y) > local.score(X, y) - 0.03
+
+
 @pytest.mark.parametrize("case", [binary, ranking_by_ids, several_evaluation_sets], ids=lambda case: case.__name__)
 def test_without_a_client_the_same_path_runs_in_this_process(case: Callable[[], FitCase]) -> None:
     estimator, arguments = case()
