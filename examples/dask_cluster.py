@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import dask.dataframe as dd
 from distributed import Client, LocalCluster
 from sklearn.datasets import load_breast_cancer
@@ -22,7 +24,7 @@ def main() -> None:
         local = DMLGBMClassifier(n_estimators=20).fit(X, y)
         print("Same bytes as a local fit:", model.booster_.to_bytes() == local.booster_.to_bytes())
 
-        probabilities = model.predict_proba(lazy_X)
+        probabilities: Any = model.predict_proba(lazy_X)
         print(f"Lazy probabilities in {probabilities.npartitions} partitions; the first rows:")
         print(probabilities.head(3))
 
