@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -31,7 +33,7 @@ def column_shares(plan: StoragePlan, n_ranks: int) -> list[Columns]:
     ends = np.cumsum([0, len(plan.narrow_columns), len(plan.wide_columns), len(plan.sparse_tiles)])
     shares: list[Columns] = []
     for rank in range(n_ranks):
-        own = [np.flatnonzero(owners[start:stop] == rank).tolist() for start, stop in zip(ends, ends[1:], strict=False)]
+        own = [np.flatnonzero(owners[start:stop] == rank).tolist() for start, stop in pairwise(ends)]
         shares.append((own[0], own[1], own[2]))
     return shares
 
@@ -123,11 +125,13 @@ def gathered_rows(rows: PartitionRows, segments: Sequence[Segment], exchange: Ra
 def _as_bytes(dataset: Dataset, columns: Columns) -> Bytes:
     """The rows here of some columns: narrow, wide, then lengths and entries of each sparse tile."""
     storage, (narrow, wide, sparse) = dataset.storage, columns
-    parts = [np.ascontiguousarray(storage.narrow[:, narrow]), np.ascontiguousarray(storage.wide[:, wide])]
+    parts: list[npt.NDArray[Any]] = [storage.narrow[:, narrow], storage.wide[:, wide]]
     for tile in sparse:
         starts = storage.sparse_starts[tile]
         parts += [np.diff(starts).astype(np.int32), storage.sparse_entries[starts[0] : starts[-1]]]
-    return np.concatenate([np.zeros(0, np.uint8), *(part.reshape(-1).view(np.uint8) for part in parts)])
+    return np.concatenate(
+        [np.zeros(0, np.uint8), *(np.ascontiguousarray(part).reshape(-1).view(np.uint8) for part in parts)]
+    )
 
 
 def _from_bytes(data: Bytes, n_rows: int, columns: Columns) -> BinnedRows:

@@ -30,9 +30,7 @@ IntArray = npt.NDArray[np.int64]
 class DataParallel:
     """Expands leaves by reduce-scatter of histograms."""
 
-    def __init__(
-        self, dataset: Dataset, parameters: TrainParameters, workers: Workers, exchange: RankExchange
-    ) -> None:
+    def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers, exchange: RankExchange) -> None:
         self._dataset = dataset
         self._exchange = exchange
         layout = dataset.plan.layout

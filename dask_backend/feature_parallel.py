@@ -29,9 +29,7 @@ IntArray = npt.NDArray[np.int64]
 class FeatureParallel:
     """Expands leaves over the columns that are here; rows are routed by bits."""
 
-    def __init__(
-        self, dataset: Dataset, parameters: TrainParameters, workers: Workers, exchange: RankExchange
-    ) -> None:
+    def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers, exchange: RankExchange) -> None:
         self._dataset = dataset
         self._exchange = exchange
         layout = dataset.plan.layout

@@ -44,7 +44,5 @@ class LeafThreads:
             )  # fmt: skip
 
         self._workers.run([partial(build, share) for share in range(n_shares)])
-        join_shares(
-            storage, packing, tree.rows, tree.every_row, words, packed, self.planes, n_shares, tree.nodes
-        )
+        join_shares(storage, packing, tree.rows, tree.every_row, words, packed, self.planes, n_shares, tree.nodes)
         return self.planes[0]

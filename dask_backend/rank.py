@@ -186,9 +186,14 @@ def _same_kind_everywhere(rows: PartitionRows, exchange: Exchange, n_outputs: in
     missing = [name for name, here, there in zip(names, given, somewhere, strict=True) if there and not here]
     if missing and len(rows.target):
         raise ValueError(f"other ranks have {missing[0]} for their rows, but this one does not: give it for all rows.")
-    empty = {"weight": np.zeros(0), "group_starts": np.zeros(1, np.int64)}
-    by_output = np.zeros((n_outputs, 0))
-    return replace(rows, **{name: empty.get(name, by_output) for name in missing})
+    no_scores = np.zeros((n_outputs, 0))
+    return PartitionRows(
+        rows.target,
+        np.zeros(0) if "weight" in missing else rows.weight,
+        no_scores if "init_score" in missing else rows.init_score,
+        np.zeros(1, np.int64) if "group_starts" in missing else rows.group_starts,
+        no_scores if "start_score" in missing else rows.start_score,
+    )
 
 
 def _objective(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Objective:

@@ -107,9 +107,7 @@ def sample_rows(
 ) -> SampledRows:
     """The rows of a part of a table that the sample of the whole table contains."""
     limits = parameters.sample_rows, ROWS_FOR_PLAN
-    choices = [
-        sampled_rows(table.n_rows, limit, parameters.seed, first_row_number, n_total_rows) for limit in limits
-    ]
+    choices = [sampled_rows(table.n_rows, limit, parameters.seed, first_row_number, n_total_rows) for limit in limits]
     masks = [_mask(choice, table.n_rows) for choice in choices]
     kept = np.flatnonzero(masks[0] | masks[1]).astype(np.uint32)
     columns = tuple(taken(column, kept) for column in table.columns)
@@ -133,22 +131,25 @@ def summarise_columns(
 
 def joined_columns(parts: Sequence[Column], label: str) -> Column:
     """The rows of several columns of one kind, one after the other."""
-    first = parts[0]
-    if isinstance(first, CategoricalColumn):
-        if any(not isinstance(part, CategoricalColumn) or part.categories != first.categories for part in parts):
-            raise ValueError(f"column {label} has other categories in another part of the table: unify them first.")
-        return CategoricalColumn(np.concatenate([part.codes for part in parts]), first.categories)
-    if any(type(part) is not type(first) for part in parts):
-        kinds = sorted({type(part).__name__ for part in parts})
+    kinds = sorted({type(part).__name__ for part in parts})
+    if len(kinds) > 1:
         raise TypeError(f"column {label} is of different kinds in different parts of the table: {', '.join(kinds)}.")
-    if isinstance(first, SparseColumn):
-        starts = np.cumsum([0, *(len(part) for part in parts)])
-        rows = np.concatenate([part.rows + start for part, start in zip(parts, starts, strict=False)])
-        return SparseColumn(rows, np.concatenate([part.values for part in parts]), int(starts[-1]))
-    values = np.concatenate([part.values for part in parts])
-    if all(part.missing is None for part in parts):
+    categorical = [part for part in parts if isinstance(part, CategoricalColumn)]
+    if categorical:
+        categories = categorical[0].categories
+        if any(part.categories != categories for part in categorical):
+            raise ValueError(f"column {label} has other categories in another part of the table: unify them first.")
+        return CategoricalColumn(np.concatenate([part.codes for part in categorical]), categories)
+    sparse = [part for part in parts if isinstance(part, SparseColumn)]
+    if sparse:
+        starts = np.cumsum([0, *(len(part) for part in sparse)])
+        rows = np.concatenate([part.rows + start for part, start in zip(sparse, starts[:-1], strict=True)])
+        return SparseColumn(rows, np.concatenate([part.values for part in sparse]), int(starts[-1]))
+    numeric = [part for part in parts if isinstance(part, NumericColumn)]
+    values = np.concatenate([part.values for part in numeric])
+    if all(part.missing is None for part in numeric):
         return NumericColumn(values)
-    missing = [np.zeros(len(part), bool) if part.missing is None else part.missing for part in parts]
+    missing = [np.zeros(len(part), bool) if part.missing is None else part.missing for part in numeric]
     return NumericColumn(values, np.concatenate(missing))
 
 

@@ -149,6 +149,9 @@ class Finished:
     evaluations: tuple[tuple[Evaluation, ...], ...] = ()
 
 
+NOTHING_FINISHED = Finished()
+
+
 @dataclass(frozen=True)
 class IterationReport:
     """What one iteration added."""
@@ -165,7 +168,7 @@ def boost(
     evaluators: Sequence[Evaluator],
     callbacks: Sequence[Callback],
     *,
-    finished: Finished = Finished(),
+    finished: Finished = NOTHING_FINISHED,
     on_iteration: Callable[[IterationReport], None] | None = None,
     exchange: Exchange = ALONE,
 ) -> TrainingResult:
@@ -218,7 +221,7 @@ def _agreed(reason: str | None, exchange: Exchange) -> str | None:
     if exchange.alone:
         return reason
     letters = np.array([ord(letter) for letter in reason or ""], np.float64)
-    n_letters = int(exchange.decided(np.array([-1.0 if reason is None else len(letters)]))[0])
+    n_letters = int(exchange.decided(np.array([-1 if reason is None else len(letters)], np.float64))[0])
     if n_letters < 0:
         return None
     return "".join(chr(int(letter)) for letter in exchange.decided(np.resize(letters, n_letters)))

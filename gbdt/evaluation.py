@@ -92,8 +92,8 @@ class Evaluator:
             return {}
         sums = np.zeros((len(means), *ExactMean().sums.shape), np.int64)
         for part, prediction in zip(self._parts, predictions, strict=True):
-            for own, function in zip(sums, means.values(), strict=True):
-                own += function.partial_mean(part.target, prediction, part.weight, part.group_starts).sums
+            for place, function in enumerate(means.values()):
+                sums[place] += function.partial_mean(part.target, prediction, part.weight, part.group_starts).sums
         everywhere = self._exchange.sum(sums)
         return {
             name: function.finish(ExactMean(own))

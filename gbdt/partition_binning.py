@@ -114,9 +114,7 @@ def assembled(plan: BinningPlan, partitions: list[BinnedPartition]) -> Dataset:
             entries[cursor[tile] : cursor[tile] + len(own)] = own
             cursor[tile] += len(own)
     layout = plan.storage
-    storage = BinStorage(
-        narrow, by_column, wide, starts, entries, layout.positions, layout.tiles, layout.tile_features
-    )
+    storage = BinStorage(narrow, by_column, wide, starts, entries, layout.positions, layout.tiles, layout.tile_features)
     return Dataset(storage, plan.storage, plan.bins, n_rows, placed_in_turn(stretches))
 
 

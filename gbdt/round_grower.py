@@ -122,9 +122,7 @@ class Rounds:
 class RoundGrower:
     """Grows trees over the rows of all ranks, one at a time, in buffers that are allocated once."""
 
-    def __init__(
-        self, dataset: Dataset, parameters: TrainParameters, workers: Workers, expander: LeafExpander
-    ) -> None:
+    def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers, expander: LeafExpander) -> None:
         self._dataset = dataset
         self._parameters = parameters
         self._workers = workers

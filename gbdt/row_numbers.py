@@ -38,7 +38,7 @@ def placed_in_turn(stretches: Iterable[tuple[int, int]]) -> tuple[Segment, ...]:
 
 
 def stretches_between(segments: Sequence[Segment], start: int, stop: int) -> Iterator[tuple[int, int, int]]:
-    """The parts of rows start..stop that lie in one segment each: (start, stop, global number that row 0 would have)."""
+    """The parts of rows start..stop that lie in one segment each: start, stop, the global number of row 0 there."""
     for segment in segments:
         first, last = max(start, segment.start), min(stop, segment.start + segment.n_rows)
         if first < last:

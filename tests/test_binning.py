@@ -196,7 +196,7 @@ def test_stored_bins_do_not_depend_on_row_blocks(monkeypatch: pytest.MonkeyPatch
     table = table_of(*(NumericColumn(random.normal(size=1000)) for _ in range(70)))
     whole = binned(table)
     monkeypatch.setattr("gbdt.row_binning._BLOCK_ROWS", 33)
-    monkeypatch.setattr("gbdt.dataset._GROUP_COLUMNS", 8)
+    monkeypatch.setattr("gbdt.row_binning._GROUP_COLUMNS", 8)
     blocks = binned(table, n_threads)
     np.testing.assert_array_equal(whole.storage.narrow, blocks.storage.narrow)
     np.testing.assert_array_equal(blocks.storage.narrow.T, blocks.storage.narrow_by_column)

@@ -21,8 +21,8 @@ from gbdt.kernels.quantise import pack_words
 from gbdt.objectives import ObjectiveSettings
 from gbdt.parameters import BinningParameters, TrainParameters
 from gbdt.quantisation import quantise
-from gbdt.row_numbers import Segment, whole_table
 from gbdt.random_keys import Purpose, random_key
+from gbdt.row_numbers import Segment, whole_table
 from gbdt.table import CategoricalColumn, Column, NumericColumn, Table
 from gbdt.threads import Workers
 from gbdt.training import train

@@ -135,9 +135,7 @@ def build_and_encode(
         packed = counts[smaller] <= packing[0].packed_rows
         if node >= 0:
             first, last = starts[smaller], starts[smaller] + counts[smaller]
-            build_histogram(
-                storage, packing, rows, first, last, np.bool_(0), words, buffers.block, packed, planes
-            )
+            build_histogram(storage, packing, rows, first, last, np.bool_(0), words, buffers.block, packed, planes)
         keep_own_part(
             packing, planes, packed, own_first, pool[slots[k]], nodes[smaller].count <= packing[0].packed_rows
         )

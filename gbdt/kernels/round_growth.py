@@ -45,8 +45,8 @@ def pick_leaves(
     """Choose the leaves of the next round, and claim children and a slot for each; none when the tree is complete.
 
     The first leaf that is due is certain to be split, and so are all of its depth in level-wise order. Otherwise the
-    first third of the leaves that are due is taken. (Measured on three tables: 28 to 29 rounds and 1 to 2 % of splits in
-    vain for 255 leaves, 15 to 16 and 4 to 10 % for 31; with half of them 24 rounds and 14 %, 13 to 14 and 10 to 19 %.)
+    first third of the leaves that are due is taken. (Measured on three tables: 28 to 29 rounds and 1 to 2 % of splits
+    in vain for 255 leaves, 15 to 16 and 4 to 10 % for 31; with half of them 24 and 14 %, 13 to 14 and 10 to 19 %.)
     """
     n_chosen, n_due, _, _ = replay_in_order(nodes, max_leaves, level_wise, frontier, chosen)
     due = chosen[::-1]
@@ -142,9 +142,7 @@ def search_child(
 
 
 @inlined
-def write_candidate(
-    nodes: RecordArray, categories: npt.NDArray[np.int32], child: int, candidate: IntArray
-) -> None:
+def write_candidate(nodes: RecordArray, categories: npt.NDArray[np.int32], child: int, candidate: IntArray) -> None:
     """The best split of a child as words."""
     candidate[0] = bits_from_float(nodes[child].gain)
     candidate[1], candidate[2] = nodes[child].feature, nodes[child].bin

@@ -21,8 +21,14 @@ from gbdt.kernels.histogram_codec import add_encoded_feature, add_to_bin, bin_su
 from gbdt.kernels.histogram_exchange import part_of_leaf
 from gbdt.kernels.layout import BinStorage, Buffers, RecordArray
 from gbdt.kernels.leaf_expansion import may_split
-from gbdt.kernels.round_growth import enter_children, search_child, smaller_and_larger, split_rows, sum_rows
-from gbdt.kernels.round_growth import write_candidate
+from gbdt.kernels.round_growth import (
+    enter_children,
+    search_child,
+    smaller_and_larger,
+    split_rows,
+    sum_rows,
+    write_candidate,
+)
 from gbdt.kernels.shared_state import fetch_and_add
 from gbdt.kernels.sorting import order_by_key
 from gbdt.kernels.split_search import begin_search, choose_features, search_features
@@ -296,7 +302,5 @@ def search_elected(
                 last = first + stored_bins(layout, own[k])
                 cursor = add_encoded_feature(packing, planes, packed, first, last, messages[other], cursor)
         if n_own > 0:
-            search_child(
-                layout, packing, rules, tree_features, own[:n_own], planes, buffers, nodes, categories, child
-            )
+            search_child(layout, packing, rules, tree_features, own[:n_own], planes, buffers, nodes, categories, child)
             write_candidate(nodes, categories, child, candidates[place])

@@ -31,9 +31,7 @@ def weighted_mean(values: FloatArray, weight: FloatArray | None, exchange: Excha
     return ExactMean(above).value() - ExactMean(below).value()
 
 
-def class_shares(
-    label: IntArray, weight: FloatArray | None, n_classes: int, exchange: Exchange = ALONE
-) -> FloatArray:
+def class_shares(label: IntArray, weight: FloatArray | None, n_classes: int, exchange: Exchange = ALONE) -> FloatArray:
     """The share of each class in the total weight."""
     if weight is None:
         counts = exchange.sum(np.bincount(label, minlength=n_classes).astype(np.int64))

@@ -55,7 +55,7 @@ class Custom:
     def compute_gradients(
         self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
     ) -> None:
-        if not len(self._target):
+        if score.shape[1] == 0:
             return
         # A copy, because the function may well work in place.
         prediction = score[0].copy() if self.n_outputs == 1 else np.ascontiguousarray(score.T)
