@@ -1,4 +1,4 @@
-"""Fits on one Dask cluster: ours beside lightgbm.dask and xgboost.dask, on the same workers and the same partitions.
+"""Fits on Dask clusters: ours beside lightgbm.dask and xgboost.dask, on equal workers with the same partitions.
 
 Systems take turns, so that a slow minute of the machine hits all of them, and the fastest turn counts. Memory is the
 sum over all workers of their highest resident memory during a fit, with the data that Dask holds for everybody. Bytes
@@ -8,8 +8,9 @@ are what went over the loopback device; ours also counts what its ranks sent, wh
 from __future__ import annotations
 
 import argparse
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -93,32 +94,40 @@ COMPETITORS: dict[str, Callable[[Race], Any]] = {
 
 
 def run_race(data: Dataset, n_workers: int, systems: list[str], repeat: int, settings: Settings) -> list[Figure]:
-    """Every system in turn, on one cluster of workers with one thread each."""
+    """Every system in turn, each on a cluster of its own, so that nobody's memory holds the others' libraries."""
+    figures = []
+    with contextlib.ExitStack() as stack:
+        races = {system: stack.enter_context(_prepared(data, n_workers, settings)) for system in systems}
+        for repetition in range(repeat + 1):
+            for system, race in races.items():
+                figure = _measured(race, system, n_workers)
+                if repetition > 0:  # the first turn compiles and imports
+                    figures.append(figure)
+                    print(_line(figure), flush=True)
+    return figures
+
+
+@contextlib.contextmanager
+def _prepared(data: Dataset, n_workers: int, settings: Settings) -> Iterator[Race]:
+    """A cluster of workers with one thread each that hold the data."""
     with (
         LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
-        Client(cluster) as client,
+        Client(cluster, set_as_default=False) as client,
     ):
         n_partitions = PARTITIONS_OF_A_WORKER * n_workers
         X = dd.from_pandas(data.train.features, npartitions=n_partitions, sort=False)
         y = dd.from_pandas(pd.Series(data.train.target), npartitions=n_partitions, sort=False)
         X, y = client.persist([X, y])
         wait([X, y])
-        race = Race(client, data, X, y, settings)
-        figures = []
-        for repetition in range(repeat + 1):
-            for system in systems:
-                figure = _measured(race, system, n_workers)
-                if repetition > 0:  # the first turn compiles and imports
-                    figures.append(figure)
-                    print(_line(figure), flush=True)
-        return figures
+        yield Race(client, data, X, y, settings)
 
 
 def _measured(race: Race, system: str, n_workers: int) -> Figure:
     race.client.run(_watch_memory)
     before = _loopback_bytes()
     started = time.perf_counter()
-    model = COMPETITORS[system](race)
+    with race.client.as_current():
+        model = COMPETITORS[system](race)
     seconds = time.perf_counter() - started
     sent = _loopback_bytes() - before
     peak = sum(race.client.run(_highest_memory).values())

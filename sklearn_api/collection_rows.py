@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from sklearn_api.backends import is_dask_collection
 from sklearn_api.holdout import taken
 from sklearn_api.partition_rows import RowCut, RowRules, share_cuts
 from sklearn_api.partition_schema import merged_queries
@@ -149,7 +148,9 @@ def rows_without(rows: RowSet, cuts: Sequence[RowCut]) -> RowSet:
 def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str) -> IntArray:
     if rows.qid is not None and rows.group is None:
         return merged_queries(partitions, f"qid{label}")
-    sizes = rows.group.compute() if is_dask_collection(rows.group) else rows.group
+    from dask_backend.collections import is_collection
+
+    sizes = rows.group.compute() if is_collection(rows.group) else rows.group
     n_rows = sum(each.n_rows for each in partitions)
     return group_boundaries(sizes, rows.qid, n_rows, (f"group{label}", f"qid{label}"))
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import DataConversionWarning
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -122,6 +121,8 @@ def one_for_each_row(y: Any, n_rows: int, name: str) -> npt.NDArray[Any]:
         raise ValueError(f"This estimator requires {name} to be passed, but the target {name} is None.")
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
         warnings.warn(
             f"A column-vector {name} was passed when a 1d array was expected. Please change the shape of {name} to "
             "(n_samples, ), for example using ravel().",

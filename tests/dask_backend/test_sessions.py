@@ -186,3 +186,12 @@ def test_interrupt_stops_the_ranks(client: Client) -> None:
     assert list(client.run(_threads).values()) == [[], []]
     assert set(client.run(_kept).values()) == {0}
     assert fit_lazily().booster_.to_bytes() == fit_locally().booster_.to_bytes()
+
+
+def test_workers_that_train_do_without_scikit_learn() -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+        fit_lazily()
+        # A lambda travels by value: a function of this file would load what this file imports.
+        [loaded] = client.run(lambda: sorted(__import__("sys").modules)).values()
+    assert "gbdt" in loaded
+    assert "sklearn" not in loaded
