@@ -77,7 +77,8 @@ def make_rows(n_rows: int, n_features: int) -> Rows:
     hessians = (probability * (1.0 - probability)).astype(np.float32)
     workers = Workers(1)
     dataset = bin_table(table, BinningParameters(), workers)
-    quantised = quantise(gradients, hessians, precision="auto", first_row_number=0, seed=0, tree=0, workers=workers)
+    segments = dataset.segments
+    quantised = quantise(gradients, hessians, precision="auto", segments=segments, seed=0, tree=0, workers=workers)
     n_bins = max(int(dataset.plan.layout["bins"].max()), n_features) + 1
     n_positions = dataset.plan.n_positions
     buffers = Buffers(

@@ -209,7 +209,7 @@ class Communicator:
             self._run(call, values, result.reshape(-1), timeout)
             return result
 
-    def all_to_all(self, array: Array, *, timeout: float | None = None) -> Array:
+    def all_to_all(self, array: Array, *, out: Array | None = None, timeout: float | None = None) -> Array:
         """array[p] goes to rank p; result[p] is what rank p had for this rank."""
         with CallGuard(self, "all_to_all"):
             own = np.asarray(array)
@@ -217,10 +217,10 @@ class Communicator:
                 raise ValueError(
                     f"array must have one entry a rank ({self.world_size}) on its first axis, got {own.shape}"
                 )
-            values, result = flat(own), np.empty(own.shape, own.dtype)
+            values, result = flat(own), output(out, own.shape, own.dtype)
             counts = (len(values) // self.world_size,) * self.world_size
             call = Call(Operation.ALL_TO_ALL, values.dtype, counts, incoming=counts)
-            self._run(call, values, result.reshape(-1), timeout)
+            self._run(call, separate(values, out), result.reshape(-1), timeout)
             return result
 
     def all_to_all_unequal(self, arrays: Sequence[Array], *, timeout: float | None = None) -> list[Array]:

@@ -157,11 +157,13 @@ def launch_processes(
         _introduce(pipes, outcomes, until)
         _collect(pipes, outcomes, until)
     finally:
-        _end(processes)
+        killed = _end(processes)
         for pipe in pipes:
             pipe.close()
     for outcome, process in zip(outcomes, processes, strict=True):
-        outcome.exit_code = process.exitcode
+        # Who has reported a result has not failed, however long its interpreter takes to end.
+        slow_to_end = outcome.error is None and process in killed
+        outcome.exit_code = None if slow_to_end else process.exitcode
         process.close()
     return outcomes
 
@@ -229,11 +231,14 @@ def _collect(pipes: list[Connection], outcomes: list[Outcome], until: float) -> 
         outcome.error = RankFailedError(f"rank {outcome.rank} did not end in time and was killed")
 
 
-def _end(processes: list[BaseProcess]) -> None:
+def _end(processes: list[BaseProcess]) -> list[BaseProcess]:
     """Let processes that have reported end by themselves for a moment; kill the rest (also stopped ones)."""
     until = time.monotonic() + 2.0
+    killed = []
     for process in processes:
         process.join(max(0.0, until - time.monotonic()))
         if process.is_alive():
             process.kill()
             process.join()
+            killed.append(process)
+    return killed

@@ -10,37 +10,37 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.dataset import Dataset
+from gbdt.grown_tree import GrownTree, label_leaves, leaves_of
 from gbdt.kernels.compiler import prepare
 from gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers, RecordArray
-from gbdt.kernels.leaf_values import Labels, label_rows
+from gbdt.kernels.leaf_values import Labels
 from gbdt.kernels.shared_state import N_CHOSEN, N_FREE, N_IN_FLIGHT, N_PLACES
 from gbdt.kernels.tree_growth import grow_tree
+from gbdt.leaf_fitting import label_others
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
-from gbdt.random_keys import Purpose, random_key
 from gbdt.sampling import chosen_features
-from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
+from gbdt.split_rules import split_rules
+from gbdt.storage_plan import StoragePlan
+from gbdt.threads import Workers
 
 # Bins visited at the root below which one thread is faster than waking others. (Measured: a tree over 130,000 bins took
 # 1.4 ms alone and 2.4 ms with a second thread, most of it until the second one ran; one over 7 million 34 and 22 ms.)
 _CELLS_WORTH_THREADS = 1_500_000
 
 
-@dataclass(frozen=True)
-class GrownTree:
-    """The splits of a tree in the order they were made, and where its leaves' rows are."""
-
-    nodes: RecordArray
-    categories: npt.NDArray[np.int32]
-    splits: npt.NDArray[np.int64]  # internal nodes
-    leaves: npt.NDArray[np.int64]  # from left to right
-    rows: npt.NDArray[np.uint32]
-    labels: Labels  # the place in `leaves` of each row's leaf
-    no_leaf: int  # the label of rows that the tree was not grown on
-
-    def leaf_ranges(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Where each leaf's rows start in `rows`, and how many they are."""
-        return self.nodes["start"][self.leaves], self.nodes["count"][self.leaves]
+def search_buffers(plan: StoragePlan, num_leaves: int) -> Buffers:
+    """Scratch space of one thread."""
+    layout = plan.layout
+    n_bins = max(int(layout["bins"].max(initial=1)), len(layout)) + 1
+    return Buffers(
+        sums=np.empty((4, n_bins), np.int64),
+        gains=np.empty(n_bins, np.float64),
+        order=np.empty(max(n_bins, num_leaves + 1), np.int64),
+        usable=np.empty((2, len(layout)), np.uint8),
+        goes_left=np.empty(65_536, np.uint8),
+        block=np.empty(plan.n_positions, np.int64),
+    )
 
 
 class TreeGrower:
@@ -64,7 +64,7 @@ class TreeGrower:
         self._rows = np.empty(dataset.n_rows, np.uint32)
         self._scratch = np.empty(dataset.n_rows, np.uint32)
         self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
-        self._buffers = [self._new_buffers() for _ in range(n_threads)]
+        self._buffers = [search_buffers(dataset.plan, parameters.num_leaves) for _ in range(n_threads)]
         self._free_slots = np.empty(n_slots, np.int64)
         self._chosen = np.empty(parameters.num_leaves, np.int64)
         self._shared = np.empty(N_PLACES, np.int64)
@@ -76,7 +76,7 @@ class TreeGrower:
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
         """Grow one tree over all rows, or over those in `bag`."""
         features = self._features(tree)
-        rules = self._rules(quantised, tree, len(features))
+        rules = split_rules(self._parameters, quantised, tree, len(features))
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
             self._rows[:n_rows] = bag
@@ -84,42 +84,9 @@ class TreeGrower:
         self._run_threads(growth)
         return self._finished(growth)
 
-    def _new_buffers(self) -> Buffers:
-        layout = self._dataset.plan.layout
-        n_bins = max(int(layout["bins"].max(initial=1)), len(layout)) + 1
-        return Buffers(
-            sums=np.empty((4, n_bins), np.int64),
-            gains=np.empty(n_bins, np.float64),
-            order=np.empty(max(n_bins, self._parameters.num_leaves + 1), np.int64),
-            usable=np.empty((2, len(layout)), np.uint8),
-            goes_left=np.empty(65_536, np.uint8),
-            block=np.empty(self._dataset.plan.n_positions, np.int64),
-        )
-
-    def _rules(self, quantised: Quantised, tree: int, n_features: int) -> RecordArray:
-        """The parameters in this tree's units: gradients count 1 / gradient_scale, hessians 1 / hessian_scale."""
-        parameters = self._parameters
-        gradient_scale, hessian_scale = quantised.gradient_scale, quantised.hessian_scale
-        gain_scale = gradient_scale * gradient_scale / hessian_scale
-        rules = np.zeros(1, SPLIT_RULES)
-        rules["min_rows"] = max(1, parameters.min_child_samples)
-        least_hessian = int(np.ceil(min(parameters.min_child_weight * hessian_scale, 2.0**62)))
-        rules["min_hessian"] = max(1, least_hessian) + quantised.hessian_margin
-        rules["l1"] = parameters.reg_alpha * gradient_scale
-        rules["l2"] = parameters.reg_lambda * hessian_scale
-        rules["min_gain"] = parameters.min_split_gain * gain_scale
-        rules["rounding_gain"] = quantised.rounding_gain
-        rules["max_depth"] = parameters.max_depth
-        rules["category_smoothing"] = parameters.cat_smooth * hessian_scale
-        rules["category_l2"] = parameters.cat_l2 * hessian_scale
-        rules["category_min_rows"] = max(1, int(np.ceil(parameters.cat_smooth)))
-        rules["max_category_threshold"] = parameters.max_cat_threshold
-        # A categorical feature always has a bin for missing values beside its categories.
-        rules["max_one_against_rest"] = parameters.max_cat_to_onehot + 1
-        rules["min_rows_per_group"] = parameters.min_data_per_group
-        rules["features_per_node"] = max(1, round(n_features * parameters.colsample_bynode))
-        rules["node_key"] = random_key(parameters.seed, Purpose.NODE_FEATURES, tree)
-        return rules
+    def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
+        """Write the leaf of every row outside the bag to the tree's labels."""
+        label_others(grown, self._dataset, bag)
 
     def _features(self, tree: int) -> npt.NDArray[np.int64]:
         parameters = self._parameters
@@ -168,27 +135,12 @@ class TreeGrower:
         )  # fmt: skip
 
     def _finished(self, growth: _Growth) -> GrownTree:
-        splits = self._chosen[: self._shared[N_CHOSEN]].copy()
-        nodes, no_leaf = self._nodes, self._parameters.num_leaves
-        leaves = np.zeros(1, np.int64)
-        if len(splits):
-            lefts: npt.NDArray[np.int64] = nodes["left"][splits]
-            children = np.concatenate((lefts, lefts + 1))
-            is_split = np.zeros(len(nodes), bool)
-            is_split[splits] = True
-            leaves = children[~is_split[children]]
-            leaves = leaves[np.argsort(nodes["start"][leaves])]
-        elif growth.every_row:
-            self._rows[:] = np.arange(growth.n_rows, dtype=np.uint32)
-        if not growth.every_row:
-            self._labels[:] = no_leaf
-        grown = GrownTree(nodes, self._categories, splits, leaves, self._rows, self._labels, no_leaf)
-        starts, counts = grown.leaf_ranges()
-        self._workers.run_ranges(
-            lambda a, b: label_rows(self._rows, starts[a:b], counts[a:b], a, self._labels),
-            len(leaves),
-            max(1, ROWS_WORTH_A_THREAD * len(leaves) // max(1, growth.n_rows)),
-        )
+        nodes, splits = self._nodes, self._chosen[: self._shared[N_CHOSEN]].copy()
+        leaves = leaves_of(nodes, splits)
+        ranges = nodes["start"], nodes["count"]
+        no_leaf = self._parameters.num_leaves
+        grown = GrownTree(nodes, self._categories, splits, leaves, self._rows, *ranges, self._labels, no_leaf)
+        label_leaves(grown, growth.n_rows, growth.every_row, self._workers)
         return grown
 
 

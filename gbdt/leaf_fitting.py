@@ -6,13 +6,17 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.dataset import Dataset
-from gbdt.grower import GrownTree
+from gbdt.exchange import ALONE, Exchange
+from gbdt.grown_tree import GrownTree
 from gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
 from gbdt.kernels.partition import route_rows
 from gbdt.objectives.averages import percentile
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
+from gbdt.shared_percentiles import percentiles_of_groups
 from gbdt.threads import Workers
+
+FloatArray = npt.NDArray[np.float64]
 
 
 def newton_values(
@@ -22,6 +26,7 @@ def newton_values(
     quantised: Quantised,
     parameters: TrainParameters,
     workers: Workers,
+    exchange: Exchange = ALONE,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """-T(G) / (H + l2) times the learning rate, from exact sums of the gradients as they were; and H."""
     scales = quantised.fine_gradient_scale, quantised.fine_hessian_scale
@@ -31,7 +36,7 @@ def newton_values(
         sum_leaves(grown.labels, gradients, hessians, *scales, start, stop, part)
         return part
 
-    sums = sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)]
+    sums = exchange.sum(sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)])
     gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
     # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.
@@ -42,14 +47,22 @@ def newton_values(
 
 def percentile_values(
     grown: GrownTree,
-    residuals: npt.NDArray[np.float64],
-    weight: npt.NDArray[np.float64] | None,
+    residuals: FloatArray,
+    weight: FloatArray | None,
     share: float,
     learning_rate: float,
-) -> npt.NDArray[np.float64]:
-    """The weighted percentile of target - score in each leaf, times the learning rate."""
-    values = np.empty(len(grown.leaves))
-    for leaf, (start, count) in enumerate(zip(*grown.leaf_ranges(), strict=True)):
+    exchange: Exchange = ALONE,
+) -> FloatArray:
+    """The weighted percentile of target - score in each leaf, times the learning rate; 0 where nothing weighs."""
+    ranges = list(zip(*grown.leaf_ranges(), strict=True))
+    if not exchange.alone:
+        rows = np.concatenate([grown.rows[start : start + count] for start, count in ranges])
+        leaves = np.repeat(np.arange(len(ranges)), [count for _, count in ranges])
+        own_weight = None if weight is None else weight[rows]
+        found = percentiles_of_groups(residuals[rows], own_weight, leaves, len(ranges), share, exchange)
+        return learning_rate * found
+    values = np.empty(len(ranges))
+    for leaf, (start, count) in enumerate(ranges):
         rows = grown.rows[start : start + count]
         own_weight = None if weight is None else weight[rows]
         # Rows without weight say nothing about where their leaf should be.
@@ -58,22 +71,13 @@ def percentile_values(
     return values
 
 
-def add_to_scores(
-    grown: GrownTree,
-    dataset: Dataset,
-    bag: npt.NDArray[np.uint32] | None,
-    leaf_value: npt.NDArray[np.float64],
-    scores: npt.NDArray[np.float64],
-    workers: Workers,
-) -> None:
-    """Add the tree to the scores of all rows, those outside its bag included."""
-    if bag is not None:
-        _label_others(grown, dataset, bag)
+def add_to_scores(grown: GrownTree, leaf_value: FloatArray, scores: FloatArray, workers: Workers) -> None:
+    """Add the tree to the scores of all rows, each of which has been labelled with its leaf."""
     workers.run_ranges(lambda a, b: add_to_rows(grown.labels, leaf_value, a, b, scores), len(scores))
 
 
-def _label_others(grown: GrownTree, dataset: Dataset, bag: npt.NDArray[np.uint32]) -> None:
-    """Send the rows that the tree was not grown on down its splits."""
+def label_others(grown: GrownTree, dataset: Dataset, bag: npt.NDArray[np.uint32]) -> None:
+    """Send the rows that the tree was not grown on down its splits, and label them."""
     outside = np.ones(dataset.n_rows, bool)
     outside[bag] = False
     rows = np.flatnonzero(outside).astype(np.uint32)

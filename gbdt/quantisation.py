@@ -9,15 +9,18 @@ zero. Scales are powers of two: multiplying by them never rounds.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from gbdt.exchange import ALONE, Exchange
 from gbdt.kernels.layout import PACKING, RecordArray
 from gbdt.kernels.quantise import count_at_least, largest_magnitude, pack_words, sum_magnitudes
 from gbdt.random_keys import Purpose, random_key
+from gbdt.row_numbers import Segment, stretches_between
 from gbdt.threads import Workers
 
 _TYPICAL_SCALE_BITS = 20
@@ -72,38 +75,43 @@ def quantise(
     hessians: npt.NDArray[np.float32],
     *,
     precision: Literal["auto", "fast", "exact"],
-    first_row_number: int,
+    segments: Sequence[Segment],
     seed: int,
     tree: int,
     workers: Workers,
     buffer: npt.NDArray[np.int64] | None = None,
+    exchange: Exchange = ALONE,
+    n_total_rows: int | None = None,
 ) -> Quantised:
     """Pack the gradients of all rows; an empty `hessians` says that every hessian is 1.
 
-    The words are written to `buffer` [2, row] if there is one: new memory for every tree would cost page faults.
+    The words are written to `buffer` [2, row] if there is one: new memory for every tree would cost page faults. Bits
+    and scales follow from the rows of all processes, `n_total_rows` (those that are here, if not given).
     """
     n_rows = len(gradients)
-    largest_gradient = _largest(gradients, workers)
-    largest_hessian = _largest(hessians, workers) if len(hessians) else 1.0
+    everywhere = n_rows if n_total_rows is None else n_total_rows
+    # A process without rows cannot tell whether there are hessians: the others say it.
+    largest = np.array([_largest(gradients, workers), _largest(hessians, workers), len(hessians) > 0])
+    largest_gradient, largest_hessian, has_hessians = exchange.maximum(largest).tolist()
     level = _CONSTANT_EXACT if precision == "exact" else _CONSTANT
     hessian_margin = 0
-    if len(hessians):
-        hessian_range = _Range(hessians, largest_hessian, workers)
-        level = _level(precision, _Range(gradients, largest_gradient, workers), hessian_range)
+    if has_hessians:
+        ranges = _Range(gradients, largest_gradient, workers), _Range(hessians, largest_hessian, workers)
+        level = _level(precision, *ranges, everywhere, exchange)
         hessian_margin = _HESSIAN_MARGIN
-    row_bits = max(n_rows, 1).bit_length()
+    row_bits = max(everywhere, 1).bit_length()
     gradient_scale = _power_of_two(min(level.gradient_bits, 62 - row_bits), largest_gradient)
-    hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if len(hessians) else 1.0
+    hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if has_hessians else 1.0
     packing = _packing(level)
     n_words = 2 if level.two_words else 1
     words = np.empty((n_words, n_rows), np.int64) if buffer is None else buffer[:n_words]
     key = random_key(seed, Purpose.ROUNDING, tree)
-    workers.run_ranges(
-        lambda start, stop: pack_words(
-            gradients, hessians, start, stop, first_row_number, key, gradient_scale, hessian_scale, packing, words
-        ),
-        n_rows,
-    )
+
+    def pack(start: int, stop: int) -> None:
+        for first, last, number in stretches_between(segments, start, stop):
+            pack_words(gradients, hessians, first, last, number, key, gradient_scale, hessian_scale, packing, words)
+
+    workers.run_ranges(pack, n_rows)
     fine_bits = min(40, 62 - row_bits)
     return Quantised(
         words,
@@ -111,7 +119,7 @@ def quantise(
         gradient_scale,
         hessian_scale,
         _power_of_two(fine_bits, largest_gradient),
-        _power_of_two(fine_bits, largest_hessian) if len(hessians) else 1.0,
+        _power_of_two(fine_bits, largest_hessian) if has_hessians else 1.0,
         _ROUNDING_GAIN,
         hessian_margin,
     )
@@ -122,32 +130,40 @@ def _largest(values: npt.NDArray[np.float32], workers: Workers) -> float:
 
 
 class _Range:
-    """How the magnitudes of all rows compare with the largest one; integers, so in no particular order."""
+    """How the magnitudes of the rows here compare with the largest of all; integers, so in no particular order."""
 
     def __init__(self, values: npt.NDArray[np.float32], largest: float, workers: Workers) -> None:
         self._values = values
         self._largest = largest
         self._workers = workers
-        scale = _power_of_two(_TYPICAL_SCALE_BITS, largest)
-        total = sum(workers.run_ranges(lambda start, stop: sum_magnitudes(values, start, stop, scale), len(values)))
-        self.mean_share = total / (max(len(values), 1) * (1 << _TYPICAL_SCALE_BITS))
 
-    def fits(self, bits: int, fewest_steps: float) -> bool:
-        """Whether the mean has enough of the steps that `bits` make, and not thanks to a few rows alone."""
-        if self.mean_share * (1 << bits) < fewest_steps:
-            return False
-        values, least = self._values, fewest_steps * math.ldexp(self._largest, -bits)
-        counts = self._workers.run_ranges(lambda a, b: count_at_least(values, a, b, least), len(values))
-        return sum(counts) >= _FEWEST_ROWS * len(values)
+    def total(self) -> int:
+        """The sum of all magnitudes in units of 2**-20 of the largest, or finer."""
+        values, scale = self._values, _power_of_two(_TYPICAL_SCALE_BITS, self._largest)
+        return sum(self._workers.run_ranges(lambda a, b: sum_magnitudes(values, a, b, scale), len(values)))
+
+    def count_reaching(self, steps: float, bits: int) -> int:
+        """The rows that have at least so many of the steps that `bits` make."""
+        values, least = self._values, steps * math.ldexp(self._largest, -bits)
+        return sum(self._workers.run_ranges(lambda a, b: count_at_least(values, a, b, least), len(values)))
 
 
-def _level(precision: str, gradients: _Range, hessians: _Range) -> _Level:
+def _level(precision: str, gradients: _Range, hessians: _Range, n_rows: int, exchange: Exchange) -> _Level:
+    """The first level whose steps suffice for the mean, and not thanks to a few rows alone."""
     if precision == "exact":
         return _EXACT
+    totals = exchange.sum(np.array([gradients.total(), hessians.total()], np.int64))
+    gradient_mean, hessian_mean = (totals / (max(n_rows, 1) * (1 << _TYPICAL_SCALE_BITS))).tolist()
     for level in (_COARSE, _FINE):
-        if gradients.fits(level.gradient_bits, _FEWEST_GRADIENT_STEPS) and hessians.fits(
-            level.hessian_bits, _FEWEST_HESSIAN_STEPS
+        if (
+            gradient_mean * (1 << level.gradient_bits) < _FEWEST_GRADIENT_STEPS
+            or hessian_mean * (1 << level.hessian_bits) < _FEWEST_HESSIAN_STEPS
         ):
+            continue
+        reaching = gradients.count_reaching(_FEWEST_GRADIENT_STEPS, level.gradient_bits)
+        reaching_hessians = hessians.count_reaching(_FEWEST_HESSIAN_STEPS, level.hessian_bits)
+        counts = exchange.sum(np.array([reaching, reaching_hessians], np.int64))
+        if counts.min() >= _FEWEST_ROWS * n_rows:
             return level
     return _FINE if precision == "fast" else _EXACT
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
+from gbdt.exchange import ALONE, Exchange
 from gbdt.kernels.binning import chosen_rows
 from gbdt.parameters import TrainParameters
 from gbdt.random_keys import Purpose, random_key
+from gbdt.row_numbers import Segment
 
 
 def chosen_features(n_features: int, share: float, seed: int, tree: int) -> npt.NDArray[np.int64]:
@@ -21,12 +25,16 @@ def chosen_features(n_features: int, share: float, seed: int, tree: int) -> npt.
 
 
 def bag_of(
-    parameters: TrainParameters, iteration: int, first_row_number: int, n_rows: int
+    parameters: TrainParameters, iteration: int, segments: Sequence[Segment], exchange: Exchange = ALONE
 ) -> npt.NDArray[np.uint32] | None:
     """The rows of this iteration's trees, or None for all of them. A bag is kept for `subsample_freq` iterations."""
     if parameters.subsample >= 1.0 or parameters.subsample_freq <= 0:
         return None
     drawn_at = iteration - iteration % parameters.subsample_freq
     key = random_key(parameters.seed, Purpose.ROW_SAMPLE, drawn_at)
-    bag = chosen_rows(first_row_number, n_rows, key, parameters.subsample)
-    return bag if len(bag) else None
+    parts = [
+        chosen_rows(segment.first_row_number, segment.n_rows, key, parameters.subsample) + np.uint32(segment.start)
+        for segment in segments
+    ]
+    bag = np.concatenate(parts) if parts else np.empty(0, np.uint32)
+    return bag if exchange.sum(np.array([len(bag)], np.int64))[0] else None

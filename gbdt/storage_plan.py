@@ -143,7 +143,7 @@ def _laid_out(
                 )
                 value += stored
             position += value
-    cut, tile_features = _tiled(layout, positions, position)
+    cut, tile_features = cut_tiles(layout, positions, position)
     return StoragePlan(
         layout=layout,
         features=np.array(features, np.int64),
@@ -157,7 +157,7 @@ def _laid_out(
     )
 
 
-def _tiled(layout: RecordArray, positions: Sequence[int], end: int) -> tuple[RecordArray, npt.NDArray[np.int64]]:
+def cut_tiles(layout: RecordArray, positions: Sequence[int], end: int) -> tuple[RecordArray, npt.NDArray[np.int64]]:
     """Cut the columns into tiles; the features of one tile after the other, ascending in each."""
     tiles: list[tuple[int, ...]] = []
     features: list[int] = []

@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gbdt.dataset import Dataset
-from gbdt.grower import GrownTree
+from gbdt.grown_tree import GrownTree
 from gbdt.kernels.layout import RecordArray
 from gbdt.tree import Tree
 

@@ -2,11 +2,31 @@
 
 The one idea: everything about the rows (X, y, weights, groups) becomes plain numpy arrays in `RowData` before anything
 is trained; each of the files here checks one kind of input and words its errors.
+
+The estimators are loaded when they are asked for: workers that only read partitions do without scikit-learn, which
+takes 53 MB.
 """
 
-from sklearn_api.classifier import DMLGBMClassifier
-from sklearn_api.model_io import load_model
-from sklearn_api.ranker import DMLGBMRanker
-from sklearn_api.regressor import DMLGBMRegressor
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from sklearn_api.classifier import DMLGBMClassifier
+    from sklearn_api.model_io import load_model
+    from sklearn_api.ranker import DMLGBMRanker
+    from sklearn_api.regressor import DMLGBMRegressor
 
 __all__ = ["DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"]
+
+_HOMES = {
+    "DMLGBMClassifier": "classifier",
+    "DMLGBMRanker": "ranker",
+    "DMLGBMRegressor": "regressor",
+    "load_model": "model_io",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -11,7 +11,7 @@ import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -24,16 +24,20 @@ from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
-from sklearn_api.columns import columns_of, table_like
+from sklearn_api.backends import lazy_on_collections, warn_of_cluster_parameters
+from sklearn_api.columns import table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fitting import NamedRows, boost
+from sklearn_api.holdout import Split, taken
+from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import canonical_parameters
 from sklearn_api.parameter_values import EngineParameters, checked_iterations, engine_parameters, n_threads_of
+from sklearn_api.partitions import Target
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
 from sklearn_api.tables import table_from
-from sklearn_api.targets import FloatArray
+from sklearn_api.targets import FloatArray, IntArray
 
 MetricFunction = Callable[[Any, Any], tuple[str, float, bool]]
 EvalMetric = str | MetricFunction | Sequence[str | MetricFunction] | None
@@ -41,6 +45,9 @@ EvalMetric = str | MetricFunction | Sequence[str | MetricFunction] | None
 
 class BoostedTrees(BaseEstimator):
     """Gradient-boosted trees behind scikit-learn's interface; the concrete estimators know their targets."""
+
+    _target_kind: ClassVar[Target] = "numbers"
+    _needs_queries: ClassVar[bool] = False
 
     objective: Any
     n_estimators: int
@@ -52,6 +59,10 @@ class BoostedTrees(BaseEstimator):
     n_jobs: int | None
     warm_start: bool
     verbose: int
+    tree_learner: Literal["auto", "data", "feature", "voting"]
+    top_k: int
+    max_restarts: int
+    checkpoint_dir: str | os.PathLike[str] | None
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name or alias; an unknown name is an error with a suggestion."""
@@ -64,6 +75,7 @@ class BoostedTrees(BaseEstimator):
         check_is_fitted(self)
         return self.booster_.feature_importance(self.importance_type)
 
+    @lazy_on_collections()
     def apply(self, X: Any) -> npt.NDArray[np.int32]:
         """The leaf that each row reaches in each tree, [row, tree]; the trees of one iteration stand side by side."""
         table = self._table_to_predict(X)
@@ -100,8 +112,18 @@ class BoostedTrees(BaseEstimator):
     # Training.
 
     @abstractmethod
-    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, RowData]:
-        """The rows to learn from and the rows that early stopping watches where there is no evaluation set."""
+    def _split(
+        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
+    ) -> tuple[Split, Split | None]:
+        """The rows (and queries) to learn from and those that early stopping watches without an evaluation set."""
+
+    @abstractmethod
+    def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
+        """What is minimised."""
+
+    @abstractmethod
+    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
+        """An evaluation set in the engine's types, its columns matched to those of the training table."""
 
     def _engine_parameters(self) -> EngineParameters:
         parameters = engine_parameters(self.get_params(deep=False))
@@ -123,8 +145,8 @@ class BoostedTrees(BaseEstimator):
             return table_from(X, categorical_feature=self.categorical_feature)
         return self._table_like(start.booster, X)
 
-    def _evaluation_table(self, given: GivenSet, training: Table) -> Table:
-        return self._table_like(columns_of(training), given.X, name=f"X of {given.label}")
+    def _evaluation_table(self, given: GivenSet, columns: Booster) -> Table:
+        return self._table_like(columns, given.X, name=f"X of {given.label}")
 
     def _fit_rows(
         self,
@@ -137,10 +159,14 @@ class BoostedTrees(BaseEstimator):
     ) -> Self:
         """Train on rows that have been checked, and store the result."""
         if parameters.train.early_stopping_rounds is not None and not watched:
-            learnt_from, validation = self._set_aside(training, parameters.train.seed)
-            watched = [("validation", validation)]
+            rows, groups = self._split(
+                training.table.n_rows, training.target, training.group_starts, parameters.train.seed
+            )
+            learnt_from = taken(training, rows.training, groups and groups.training)
+            watched = [("validation", taken(training, rows.validation, groups and groups.validation))]
         else:
             learnt_from = training
+        warn_of_cluster_parameters(self)
         result = boost(
             parameters,
             objective,
@@ -153,6 +179,8 @@ class BoostedTrees(BaseEstimator):
             callbacks=callbacks,
         )
         self._store(result)
+        for name in ("plan_", "fit_report_"):
+            self.__dict__.pop(name, None)  # of an earlier fit on a cluster
         return self
 
     def _store(self, result: TrainingResult) -> None:

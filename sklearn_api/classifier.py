@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self
 
@@ -9,20 +10,29 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
+from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
+from sklearn_api.backends import is_dask_collection, lazy_on_collections, of_classes, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
-from sklearn_api.continuation import Start
+from sklearn_api.collection_fitting import CollectionInput, fit_collection
+from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
 from sklearn_api.fitting import NamedRows, n_outputs_of
-from sklearn_api.holdout import split_classes, taken
-from sklearn_api.labels import class_weights, encoded_labels, numbers_of_known_labels, require_two_weighted_classes
+from sklearn_api.holdout import Split, split_classes
+from sklearn_api.labels import (
+    Labels,
+    class_weights,
+    encoded_labels,
+    numbers_of_known_labels,
+    require_two_weighted_classes,
+)
 from sklearn_api.parameter_names import stores_parameters
 from sklearn_api.parameter_values import objective_named
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
-from sklearn_api.targets import FloatArray, score_matrix, weight_vector
+from sklearn_api.targets import FloatArray, IntArray, score_matrix, weight_vector
 
 
 @documented
@@ -33,6 +43,8 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
     ("multiclass"). A custom objective works on the same scores: the log odds of the second class, or one score for each
     class, whose softmax are the probabilities.
     """
+
+    _target_kind = "classes"
 
     class_weight: Any
 
@@ -74,6 +86,10 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         importance_type: Literal["split", "gain"] = "split",
         warm_start: bool = False,
         verbose: int = 0,
+        tree_learner: Literal["auto", "data", "feature", "voting"] = "auto",
+        top_k: int = 20,
+        max_restarts: int = 3,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
     ) -> None: ...
 
@@ -91,20 +107,21 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         callbacks: Sequence[Callback] | None = None,
     ) -> Self:
         """Train on the rows of X and their class labels y; see docs/estimators.md for every argument."""
+        given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
+        if is_dask_collection(X):
+            return fit_collection(self, CollectionInput(X, y, sample_weight, init_score), given, init_model, callbacks)
         parameters = self._engine_parameters()
         start = self._starting_point(init_model)
         table = self._training_table(X, start)
         classes, target = encoded_labels(y, table.n_rows)
-        _require_same_classes(classes, start)
+        start.require_same_classes(classes)
         weight = class_weights(self.class_weight, classes, target, weight_vector(sample_weight, table.n_rows))
         require_two_weighted_classes(classes, target, weight)
         objective = self._objective_settings(len(classes))
         scores = score_matrix(init_score, table.n_rows, n_outputs_of(objective))
         training = RowData(table, target, weight, scores)
-        watched = [
-            self._watched(given, training, classes, n_outputs_of(objective))
-            for given in given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
-        ]
+        columns = columns_of(table)
+        watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
         self._fit_rows(parameters, objective, training, watched, start, callbacks)
         self.classes_ = classes
         return self
@@ -114,6 +131,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         """The number of classes."""
         return len(self.classes_)
 
+    @lazy_on_collections(of_classes)
     def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> npt.NDArray[Any]:
         """The most probable class of each row, or with `raw_score` the scores behind the probabilities."""
         score = self._raw_scores(X, num_iteration)
@@ -121,6 +139,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
             return score[0] if len(score) == 1 else score.T
         return self._labels(score)
 
+    @lazy_on_collections(of_classes)
     def predict_proba(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
         """The probability of each class, [row, class]."""
         score = self._raw_scores(X, num_iteration)
@@ -128,10 +147,12 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
             return score[0] if len(score) == 1 else score.T
         return _probabilities(score)
 
+    @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
         """The predictions after each iteration."""
         return map(self._labels, self._staged_raw_scores(X))
 
+    @staged_on_collections("predict_proba")
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
         """The probabilities after each iteration."""
         return map(_probabilities, self._staged_raw_scores(X))
@@ -150,8 +171,9 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
             raise ValueError(f"objective='binary' is for two classes, but y holds {n_classes}: use 'multiclass'.")
         return ObjectiveSettings(name, n_classes=n_classes)
 
-    def _watched(self, given: GivenSet, training: RowData, classes: npt.NDArray[Any], n_outputs: int) -> NamedRows:
-        table = self._evaluation_table(given, training.table)
+    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
+        assert classes is not None
+        table = self._evaluation_table(given, columns)
         return given.name, RowData(
             table,
             numbers_of_known_labels(given.y, table.n_rows, classes, f"y of {given.label}"),
@@ -159,9 +181,10 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
             score_matrix(given.init_score, table.n_rows, n_outputs, f"eval_init_score of {given.label}"),
         )
 
-    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, RowData]:
-        split = split_classes(training.target, float(self.validation_fraction), seed)
-        return taken(training, split.training), taken(training, split.validation)
+    def _split(
+        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
+    ) -> tuple[Split, Split | None]:
+        return split_classes(target, float(self.validation_fraction), seed), None
 
 
 def _probabilities(score: FloatArray) -> FloatArray:
@@ -169,10 +192,3 @@ def _probabilities(score: FloatArray) -> FloatArray:
         return transform("multiclass", score).T
     of_second = transform("binary", score)[0]
     return np.stack([1.0 - of_second, of_second], axis=1)
-
-
-def _require_same_classes(classes: npt.NDArray[Any], start: Start) -> None:
-    if start.classes is not None and start.classes != classes.tolist():
-        raise ValueError(
-            f"y holds the classes {classes.tolist()}, but the model to go on from was fitted with {start.classes}."
-        )

@@ -9,6 +9,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+import numpy.typing as npt
+
 from gbdt.booster import Booster
 from gbdt.parameters import ParameterError
 from sklearn_api.saved_state import booster_from_file, saved_best_iteration, saved_classes
@@ -30,6 +32,13 @@ class Start:
                 "on from: set it higher."
             )
         return n_estimators - self.n_counted
+
+    def require_same_classes(self, classes: npt.NDArray[Any]) -> None:
+        """Scores of one set of classes cannot go on from those of another."""
+        if self.classes is not None and self.classes != classes.tolist():
+            raise ValueError(
+                f"y holds the classes {classes.tolist()}, but the model to go on from was fitted with {self.classes}."
+            )
 
     def require_same_objective(self, name: str, n_outputs: int) -> None:
         """Trees for one kind of score cannot go on from trees for another."""

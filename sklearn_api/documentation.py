@@ -51,6 +51,16 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "importance_type": ("{'split', 'gain'}", "What `feature_importances_` holds."),
     "warm_start": ("bool", "Go on from the trees of the last `fit` until there are `n_estimators`."),
     "verbose": ("int", "Report the metrics every so many iterations; 0 for never."),
+    "tree_learner": (
+        "{'auto', 'data', 'feature', 'voting'}",
+        "On Dask collections: what workers divide, rows or features; 'voting' sends less and is approximate.",
+    ),
+    "top_k": ("int", "On Dask collections with tree_learner 'voting': features that each worker votes for."),
+    "max_restarts": ("int", "On Dask collections: how often training goes on after workers were lost."),
+    "checkpoint_dir": (
+        "path or None",
+        "On Dask collections: folder in which a fit leaves what another one needs to go on after a total loss.",
+    ),
     "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
     "alpha": ("float", "The level of objective 'quantile'."),
     "eval_at": ("tuple of int", "Places of the metrics 'ndcg' and 'map'; early stopping watches the first."),

@@ -53,9 +53,13 @@ def given_sets(
 
 
 def watched_metrics(
-    eval_metric: Any, objective: ObjectiveSettings, n_outputs: int, eval_at: Iterable[int], example: RowData
+    eval_metric: Any,
+    objective: ObjectiveSettings,
+    n_outputs: int,
+    eval_at: Iterable[int],
+    example: Callable[[], RowData],
 ) -> list[Metric]:
-    """The metrics to evaluate, in the order given; `example` is the first evaluation set."""
+    """The metrics to evaluate, in the order given; `example` gives rows of the first evaluation set."""
     if eval_metric is None:
         eval_metric = [] if objective.name == "custom" else [default_metric(objective.name)]
     elif isinstance(eval_metric, str) or callable(eval_metric):
@@ -65,7 +69,7 @@ def watched_metrics(
     metrics: dict[str, Metric] = {}
     for entry in eval_metric:
         if callable(entry):
-            found = [_user_metric(entry, n_outputs, example)]
+            found = [_user_metric(entry, n_outputs, example())]
         else:
             name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
             found = metrics_for([name], objective_alpha=objective.alpha, eval_at=eval_at)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -39,7 +39,7 @@ def boost(
 ) -> TrainingResult:
     """Train; the first metric on the first watched set decides about early stopping."""
     start.require_same_objective(objective.name, n_outputs_of(objective))
-    metrics = _metrics(parameters, objective, watched, eval_metric, eval_at)
+    metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1]) if watched else []
     return train(
         replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
         parameters.binning,
@@ -51,22 +51,21 @@ def boost(
         group_starts=training.group_starts,
         evaluation_sets=[_evaluation_set(name, rows) for name, rows in watched],
         metrics=metrics,
-        callbacks=[*([log_evaluation(report_every)] if report_every else []), *_checked(callbacks)],
+        callbacks=[*([log_evaluation(report_every)] if report_every else []), *checked_callbacks(callbacks)],
         initial_model=start.booster,
     )
 
 
-def _metrics(
+def metrics_of(
     parameters: EngineParameters,
     objective: ObjectiveSettings,
-    watched: Sequence[NamedRows],
     eval_metric: Any,
     eval_at: Iterable[int],
+    example: Callable[[], RowData],
 ) -> list[Metric]:
-    if not watched:
-        return []
+    """The metrics of all evaluation sets; `example` gives rows of the first one, where a user's function needs them."""
     n_outputs = n_outputs_of(objective)
-    metrics = watched_metrics(eval_metric, objective, n_outputs, eval_at, watched[0][1])
+    metrics = watched_metrics(eval_metric, objective, n_outputs, eval_at, example)
     if not metrics and parameters.train.early_stopping_rounds is not None:
         raise ValueError("early_stopping=True needs a metric, and a custom objective has none: set eval_metric.")
     if objective.name == "custom" and objective.n_classes > 1:
@@ -78,7 +77,8 @@ def _evaluation_set(name: str, rows: RowData) -> EvaluationSet:
     return EvaluationSet(name, rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts)
 
 
-def _checked(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
+def checked_callbacks(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
+    """The callbacks of a call of `fit`."""
     for callback in callbacks or ():
         if not callable(callback):
             raise TypeError(f"callbacks must be a list of functions, but it holds {callback!r}.")

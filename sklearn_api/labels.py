@@ -21,7 +21,7 @@ _LABELS_IN_MESSAGES = 5
 def encoded_labels(y: Any, n_rows: int) -> tuple[Labels, FloatArray]:
     """The sorted distinct labels, at least two of them, and the number of each row's label."""
     labels = label_vector(y, n_rows)
-    classes, numbers = _factorised(labels)
+    classes, numbers = distinct_labels(labels)
     if len(classes) < 2:
         raise ValueError(f"y holds one class only, {_shown(classes)}: a classifier needs at least two classes.")
     return classes, numbers.astype(np.float64)
@@ -29,7 +29,7 @@ def encoded_labels(y: Any, n_rows: int) -> tuple[Labels, FloatArray]:
 
 def numbers_of_known_labels(y: Any, n_rows: int, classes: Labels, name: str) -> FloatArray:
     """The class numbers of labels that must be among `classes`."""
-    present, numbers = _factorised(label_vector(y, n_rows, name))
+    present, numbers = distinct_labels(label_vector(y, n_rows, name))
     number_of = {label: number for number, label in enumerate(classes.tolist())}
     unknown = [label for label in present.tolist() if label not in number_of]
     if unknown:
@@ -56,25 +56,34 @@ def class_weights(
     class_weight: Any, classes: Labels, numbers: FloatArray, weight: FloatArray | None
 ) -> FloatArray | None:
     """The weight of each row, times that of its class."""
-    if class_weight is None:
+    counts = np.bincount(numbers.astype(np.intp), minlength=len(classes))
+    of_class = weights_of_classes(class_weight, classes, counts)
+    if of_class is None:
         return weight
-    if isinstance(class_weight, str) and class_weight == "balanced":
-        of_class = len(numbers) / (len(classes) * np.bincount(numbers.astype(np.intp), minlength=len(classes)))
-    elif isinstance(class_weight, Mapping):
-        of_class = _listed_weights(class_weight, classes)
-    else:
-        raise ValueError(
-            f'class_weight must be None, "balanced" or a dictionary of class to weight, got {class_weight!r}.'
-        )
     of_row = of_class[numbers.astype(np.intp)]
     return of_row if weight is None else weight * of_row
 
 
+def weights_of_classes(class_weight: Any, classes: Labels, counts: npt.NDArray[np.integer]) -> FloatArray | None:
+    """The weight of each class, which has this many rows; None where all weigh the same."""
+    if class_weight is None:
+        return None
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        return counts.sum() / (len(classes) * counts)
+    if isinstance(class_weight, Mapping):
+        return _listed_weights(class_weight, classes)
+    raise ValueError(f'class_weight must be None, "balanced" or a dictionary of class to weight, got {class_weight!r}.')
+
+
 def require_two_weighted_classes(classes: Labels, numbers: FloatArray, weight: FloatArray | None) -> None:
     """A class all of whose rows weigh nothing is as good as absent."""
-    if weight is None:
-        return
-    present = np.bincount(numbers[weight > 0].astype(np.intp), minlength=len(classes)) > 0
+    if weight is not None:
+        counts = np.bincount(numbers[weight > 0].astype(np.intp), minlength=len(classes))
+        require_weighted_classes(classes, counts > 0)
+
+
+def require_weighted_classes(classes: Labels, present: npt.NDArray[np.bool_]) -> None:
+    """Whether two classes at least have a row that weighs something."""
     if present.sum() < 2:
         raise ValueError(
             f"Only one class, {_shown(classes[present])}, has a row whose weight is above zero: a classifier needs at "
@@ -139,7 +148,7 @@ def _equals_itself(value: object) -> bool:
         return False
 
 
-def _factorised(labels: Labels) -> tuple[Labels, npt.NDArray[np.intp]]:
+def distinct_labels(labels: Labels) -> tuple[Labels, npt.NDArray[np.intp]]:
     """Sorted distinct labels and each row's place among them."""
     if labels.dtype.kind == "O":
         return _factorised_objects(labels)

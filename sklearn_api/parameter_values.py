@@ -6,6 +6,7 @@ one after the other.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -22,14 +23,18 @@ _LARGEST_DRAWN_SEED = 2**31 - 1
 _WHOLE_NUMBERS = (
     *("n_estimators", "num_leaves", "max_depth", "max_bin", "subsample_for_bin", "min_child_samples"),
     *("subsample_freq", "max_cat_threshold", "max_cat_to_onehot", "min_data_per_group", "early_stopping_rounds"),
-    "lambdarank_truncation_level",
+    *("lambdarank_truncation_level", "top_k", "max_restarts"),
 )
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
 )
 _FLAGS = ("early_stopping", "warm_start")
-_CHOICES = {"handle_unknown": ("missing", "error"), "importance_type": ("split", "gain")}
+_CHOICES = {
+    "handle_unknown": ("missing", "error"),
+    "importance_type": ("split", "gain"),
+    "tree_learner": ("auto", "data", "feature", "voting"),
+}
 
 # What other libraries call our objectives; the values are ours.
 OBJECTIVE_ALIASES = {
@@ -109,6 +114,12 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     if parameters.get("lambdarank_truncation_level", 1) < 1:
         level = parameters["lambdarank_truncation_level"]
         raise ParameterError(f"lambdarank_truncation_level={level!r} is out of range: it must be at least 1.")
+    for name, least in (("top_k", 1), ("max_restarts", 0)):
+        if parameters[name] < least:
+            raise ParameterError(f"{name}={parameters[name]!r} is out of range: it must be at least {least}.")
+    folder = parameters["checkpoint_dir"]
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"checkpoint_dir must be None or the path of a folder, got {folder!r}.")
     places = parameters.get("eval_at", ())
     if not isinstance(places, Sequence | np.ndarray) or not all(is_whole_number(place) for place in places):
         raise TypeError(f"eval_at must be a list of whole numbers of places, got {places!r}.")

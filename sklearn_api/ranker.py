@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
+from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
+from sklearn_api.backends import is_dask_collection, lazy_on_collections, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.collection_fitting import CollectionInput, fit_collection
+from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
 from sklearn_api.fitting import NamedRows
-from sklearn_api.holdout import split_groups, taken
+from sklearn_api.holdout import Split, split_groups
+from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import stores_parameters
 from sklearn_api.parameter_values import objective_named
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
-from sklearn_api.targets import FloatArray, group_boundaries, numeric_target, score_matrix, weight_vector
+from sklearn_api.targets import FloatArray, IntArray, group_boundaries, numeric_target, score_matrix, weight_vector
 
 
 @documented
@@ -28,6 +34,8 @@ class DMLGBMRanker(BoostedTrees):
 
     eval_at: Sequence[int]
     lambdarank_truncation_level: int
+
+    _needs_queries = True
 
     @stores_parameters
     def __init__(
@@ -67,6 +75,10 @@ class DMLGBMRanker(BoostedTrees):
         importance_type: Literal["split", "gain"] = "split",
         warm_start: bool = False,
         verbose: int = 0,
+        tree_learner: Literal["auto", "data", "feature", "voting"] = "auto",
+        top_k: int = 20,
+        max_restarts: int = 3,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
         eval_at: Sequence[int] = (1, 2, 3, 4, 5),
         lambdarank_truncation_level: int = 30,
     ) -> None: ...
@@ -89,10 +101,13 @@ class DMLGBMRanker(BoostedTrees):
         callbacks: Sequence[Callback] | None = None,
     ) -> Self:
         """Train on rows with grades y, in queries given by their sizes (`group`) or by an id for each row (`qid`)."""
+        given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
+        if is_dask_collection(X):
+            rows = CollectionInput(X, y, sample_weight, init_score, group, qid)
+            return fit_collection(self, rows, given, init_model, callbacks)
         parameters = self._engine_parameters()
         start = self._starting_point(init_model)
         table = self._training_table(X, start)
-        name = objective_named(self.objective, ("lambdarank",), "lambdarank", type(self).__name__)
         training = RowData(
             table,
             numeric_target(y, table.n_rows),
@@ -100,23 +115,26 @@ class DMLGBMRanker(BoostedTrees):
             score_matrix(init_score, table.n_rows, 1),
             group_boundaries(group, qid, table.n_rows),
         )
-        watched = [
-            self._watched(given, training)
-            for given in given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
-        ]
-        objective = ObjectiveSettings(name, truncation_level=int(self.lambdarank_truncation_level))
-        return self._fit_rows(parameters, objective, training, watched, start, callbacks)
+        columns = columns_of(table)
+        watched = [self._watched(each, columns, None, 1) for each in given]
+        return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, callbacks)
 
+    @lazy_on_collections()
     def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
         """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing."""
         return self._raw_scores(X, num_iteration)[0]
 
+    @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """The scores after each iteration."""
         return (score[0] for score in self._staged_raw_scores(X))
 
-    def _watched(self, given: GivenSet, training: RowData) -> NamedRows:
-        table = self._evaluation_table(given, training.table)
+    def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
+        name = objective_named(self.objective, ("lambdarank",), "lambdarank", type(self).__name__)
+        return ObjectiveSettings(name, truncation_level=int(self.lambdarank_truncation_level))
+
+    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
+        table = self._evaluation_table(given, columns)
         names = (f"eval_group of {given.label}", f"eval_qid of {given.label}")
         return given.name, RowData(
             table,
@@ -126,7 +144,8 @@ class DMLGBMRanker(BoostedTrees):
             group_boundaries(given.group, given.qid, table.n_rows, names),
         )
 
-    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, RowData]:
-        assert training.group_starts is not None
-        rows, groups = split_groups(training.group_starts, float(self.validation_fraction), seed)
-        return taken(training, rows.training, groups.training), taken(training, rows.validation, groups.validation)
+    def _split(
+        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
+    ) -> tuple[Split, Split | None]:
+        assert group_starts is not None
+        return split_groups(group_starts, float(self.validation_fraction), seed)

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
 from sklearn.base import RegressorMixin
 
+from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
+from sklearn_api.backends import is_dask_collection, lazy_on_collections, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.collection_fitting import CollectionInput, fit_collection
+from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
 from sklearn_api.fitting import NamedRows
-from sklearn_api.holdout import split_rows, taken
+from sklearn_api.holdout import Split, split_rows
+from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import stores_parameters
 from sklearn_api.parameter_values import objective_named
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
-from sklearn_api.targets import FloatArray, numeric_target, score_matrix, weight_vector
+from sklearn_api.targets import FloatArray, IntArray, numeric_target, score_matrix, weight_vector
 
 _OBJECTIVES = ("regression", "regression_l1", "quantile", "poisson")
 
@@ -71,6 +77,10 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         importance_type: Literal["split", "gain"] = "split",
         warm_start: bool = False,
         verbose: int = 0,
+        tree_learner: Literal["auto", "data", "feature", "voting"] = "auto",
+        top_k: int = 20,
+        max_restarts: int = 3,
+        checkpoint_dir: str | os.PathLike[str] | None = None,
         alpha: float = 0.9,
     ) -> None: ...
 
@@ -88,28 +98,29 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         callbacks: Sequence[Callback] | None = None,
     ) -> Self:
         """Train on the rows of X and their targets y; see docs/estimators.md for every argument."""
+        given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
+        if is_dask_collection(X):
+            return fit_collection(self, CollectionInput(X, y, sample_weight, init_score), given, init_model, callbacks)
         parameters = self._engine_parameters()
         start = self._starting_point(init_model)
         table = self._training_table(X, start)
-        name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)
         training = RowData(
             table,
             numeric_target(y, table.n_rows),
             weight_vector(sample_weight, table.n_rows),
             score_matrix(init_score, table.n_rows, 1),
         )
-        watched = [
-            self._watched(given, training)
-            for given in given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
-        ]
-        objective = ObjectiveSettings(name, alpha=float(self.alpha))
-        return self._fit_rows(parameters, objective, training, watched, start, callbacks)
+        columns = columns_of(table)
+        watched = [self._watched(each, columns, None, 1) for each in given]
+        return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, callbacks)
 
+    @lazy_on_collections()
     def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
         """The prediction for each row; `raw_score` is before the exponential of objective "poisson"."""
         score = self._raw_scores(X, num_iteration)
         return score[0] if raw_score else self._predictions(score)
 
+    @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """The predictions after each iteration."""
         return map(self._predictions, self._staged_raw_scores(X))
@@ -117,8 +128,12 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
     def _predictions(self, score: FloatArray) -> FloatArray:
         return transform(self.booster_.objective, score)[0]
 
-    def _watched(self, given: GivenSet, training: RowData) -> NamedRows:
-        table = self._evaluation_table(given, training.table)
+    def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
+        name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)
+        return ObjectiveSettings(name, alpha=float(self.alpha))
+
+    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
+        table = self._evaluation_table(given, columns)
         return given.name, RowData(
             table,
             numeric_target(given.y, table.n_rows, f"y of {given.label}"),
@@ -126,6 +141,7 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
             score_matrix(given.init_score, table.n_rows, 1, f"eval_init_score of {given.label}"),
         )
 
-    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, RowData]:
-        split = split_rows(training.table.n_rows, float(self.validation_fraction), seed)
-        return taken(training, split.training), taken(training, split.validation)
+    def _split(
+        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
+    ) -> tuple[Split, Split | None]:
+        return split_rows(n_rows, float(self.validation_fraction), seed), None

@@ -1,7 +1,7 @@
 """What a model file says about the estimator: its class, parameters, class labels and training history.
 
-Plain values only. Parameters that are functions or generators are left out, and so are `n_jobs` and `verbose`, which
-say nothing about the model; a loaded estimator has their defaults. Reading trusts nothing: whatever `saved_state` would
+Plain values only. Parameters that are functions or generators are left out, and so are those that say nothing about
+the model, such as `n_jobs`; a loaded estimator has their defaults. Reading trusts nothing: whatever `saved_state` would
 not have written is a ModelFileError.
 """
 
@@ -24,7 +24,7 @@ from gbdt.booster import Booster
 from gbdt.model_file import ModelFileError
 from sklearn_api.parameter_values import engine_parameters
 
-_NOT_SAVED = ("n_jobs", "verbose")
+_NOT_SAVED = ("n_jobs", "verbose", "max_restarts", "checkpoint_dir")
 _LABEL_DTYPES = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 _KEYS = {"class", "parameters", "classes", "best_iteration", "best_score", "evals_result"}
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.exceptions import DataConversionWarning
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -28,6 +27,13 @@ def weight_vector(sample_weight: Any, n_rows: int, name: str = "sample_weight") 
     """Weights: finite, not negative, not all zero. A single number weighs every row alike."""
     if sample_weight is None:
         return None
+    weight = nonnegative_weights(sample_weight, n_rows, name)
+    require_weight(bool(weight.any()), name)
+    return weight
+
+
+def nonnegative_weights(sample_weight: Any, n_rows: int, name: str) -> FloatArray:
+    """Weights of rows that may be a part of all rows: finite, not negative, perhaps all zero."""
     values = np.asarray(sample_weight)
     if values.ndim == 0:
         values = np.full(n_rows, values)
@@ -38,9 +44,13 @@ def weight_vector(sample_weight: Any, n_rows: int, name: str = "sample_weight") 
     if (weight < 0).any():
         row = int(np.argmax(weight < 0))
         raise ValueError(f"{name} holds the negative weight {weight[row]:g} in row {row}: weights are at least zero.")
-    if not weight.any():
-        raise ValueError(f"{name} must hold at least one number above zero: every weight is zero.")
     return weight
+
+
+def require_weight(found: bool, name: str) -> None:
+    """Whether any row weighs something."""
+    if not found:
+        raise ValueError(f"{name} must hold at least one number above zero: every weight is zero.")
 
 
 def score_matrix(init_score: Any, n_rows: int, n_outputs: int, name: str = "init_score") -> FloatArray | None:
@@ -87,17 +97,22 @@ def _boundaries_from_sizes(sizes: npt.NDArray[Any], n_rows: int, name: str) -> I
 
 def _boundaries_from_ids(ids: npt.NDArray[Any], name: str) -> IntArray:
     starts = np.concatenate([[0], np.flatnonzero(ids[1:] != ids[:-1]) + 1]).astype(np.int64)
-    first_ids = ids[starts].tolist()
-    if len(set(first_ids)) < len(first_ids):
-        seen: set[Any] = set()
-        for start, query_id in zip(starts.tolist(), first_ids, strict=True):
-            if query_id in seen:
-                raise ValueError(
-                    f"{name} returns to {query_id!r} in row {start} after other queries: sort the rows by {name} so "
-                    "that the rows of a query follow one another."
-                )
-            seen.add(query_id)
+    require_separate_queries(starts, ids[starts].tolist(), name)
     return np.append(starts, len(ids))
+
+
+def require_separate_queries(starts: IntArray, query_ids: list[Any], name: str) -> None:
+    """Whether queries that start in these rows have an id of their own each."""
+    if len(set(query_ids)) == len(query_ids):
+        return
+    seen: set[Any] = set()
+    for start, query_id in zip(starts.tolist(), query_ids, strict=True):
+        if query_id in seen:
+            raise ValueError(
+                f"{name} returns to {query_id!r} in row {start} after other queries: sort the rows by {name} so "
+                "that the rows of a query follow one another."
+            )
+        seen.add(query_id)
 
 
 def one_for_each_row(y: Any, n_rows: int, name: str) -> npt.NDArray[Any]:
@@ -106,6 +121,8 @@ def one_for_each_row(y: Any, n_rows: int, name: str) -> npt.NDArray[Any]:
         raise ValueError(f"This estimator requires {name} to be passed, but the target {name} is None.")
     values = np.asarray(y)
     if values.ndim == 2 and values.shape[1] == 1:
+        from sklearn.exceptions import DataConversionWarning
+
         warnings.warn(
             f"A column-vector {name} was passed when a 1d array was expected. Please change the shape of {name} to "
             "(n_samples, ), for example using ravel().",

@@ -22,6 +22,7 @@ from gbdt.objectives import ObjectiveSettings
 from gbdt.parameters import BinningParameters, TrainParameters
 from gbdt.quantisation import quantise
 from gbdt.random_keys import Purpose, random_key
+from gbdt.row_numbers import Segment, whole_table
 from gbdt.table import CategoricalColumn, Column, NumericColumn, Table
 from gbdt.threads import Workers
 from gbdt.training import train
@@ -114,7 +115,7 @@ def threads_for_small_data(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(Workers, "run_ranges", run_small_ranges)
     monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
-    monkeypatch.setattr("gbdt.dataset._BLOCK_ROWS", 64)
+    monkeypatch.setattr("gbdt.row_binning._BLOCK_ROWS", 64)
 
 
 @pytest.mark.usefixtures("threads_for_small_data")
@@ -236,7 +237,7 @@ def test_rounding_depends_on_the_row_number_and_not_on_chunks_or_threads(precisi
     made = []
     for n_threads in (1, 2, 3):
         with Workers(n_threads) as workers:
-            options = {"precision": precision, "first_row_number": 7, "seed": 5, "tree": 3}
+            options = {"precision": precision, "segments": [Segment(0, n_rows, 7)], "seed": 5, "tree": 3}
             made.append(quantise(gradients, hessians, workers=workers, **options))
     whole = made[0]
     assert {one.words.tobytes() for one in made} == {whole.words.tobytes()}
@@ -258,7 +259,13 @@ def test_rounding_differs_between_trees_and_seeds() -> None:
     with Workers(1) as workers:
         for seed, tree in ((0, 0), (0, 1), (1, 0)):
             made = quantise(
-                gradients, gradients**2, precision="fast", first_row_number=0, seed=seed, tree=tree, workers=workers
+                gradients,
+                gradients**2,
+                precision="fast",
+                segments=whole_table(1000),
+                seed=seed,
+                tree=tree,
+                workers=workers,
             )
             words.add(made.words.tobytes())
     assert len(words) == 3

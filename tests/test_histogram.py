@@ -14,6 +14,7 @@ from gbdt.dataset import Dataset, bin_table
 from gbdt.kernels.histogram import add_planes, build_histogram, subtract_tile
 from gbdt.parameters import BinningParameters
 from gbdt.quantisation import Quantised, quantise
+from gbdt.row_numbers import whole_table
 from gbdt.table import CategoricalColumn, NumericColumn, Table
 from gbdt.threads import Workers
 from tests.reference.trees import binned_features, whole_numbers
@@ -148,7 +149,7 @@ def test_the_largest_sums_that_a_packing_allows_do_not_touch(packing: str) -> No
                 largest,
                 np.abs(largest) if with_hessians else largest[:0],
                 precision=precision,
-                first_row_number=0,
+                segments=whole_table(len(largest)),
                 seed=0,
                 tree=0,
                 workers=workers,
@@ -207,7 +208,13 @@ def test_rounded_gradients_are_within_one_step(numbers: list[float], precision: 
     hessians = np.abs(gradients) if with_hessians else gradients[:0]
     with Workers(1) as workers:
         quantised = quantise(
-            gradients, hessians, precision=precision, first_row_number=0, seed=1, tree=2, workers=workers
+            gradients,
+            hessians,
+            precision=precision,
+            segments=whole_table(len(gradients)),
+            seed=1,
+            tree=2,
+            workers=workers,
         )
     packing = quantised.packing[0]
     rounded = quantised.words[0] >> packing["gradient_shift"]
@@ -224,7 +231,7 @@ def test_rounding_is_unbiased() -> None:
     gradients[0] = 1000.0
     with Workers(1) as workers:
         quantised = quantise(
-            gradients, gradients, precision="fast", first_row_number=0, seed=0, tree=0, workers=workers
+            gradients, gradients, precision="fast", segments=whole_table(50_000), seed=0, tree=0, workers=workers
         )
     rounded = quantised.words[0, 1:] >> quantised.packing["gradient_shift"][0]
     assert set(np.unique(rounded).tolist()) == {0, 1}

@@ -14,7 +14,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from gbdt.dataset import Dataset, bin_table
-from gbdt.grower import GrownTree, TreeGrower
+from gbdt.grower import TreeGrower
+from gbdt.grown_tree import GrownTree
 from gbdt.objectives import ObjectiveSettings
 from gbdt.parameters import BinningParameters, TrainParameters
 from gbdt.quantisation import Quantised

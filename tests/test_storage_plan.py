@@ -177,8 +177,8 @@ def test_features_that_clash_only_outside_the_sample_are_taken_apart(
 ) -> None:
     random = np.random.default_rng(6)
     n_rows, binning = 4000, BinningParameters(sample_rows=300, seed=11)
-    monkeypatch.setattr("gbdt.dataset._ROWS_FOR_PLAN", 300)
-    monkeypatch.setattr("gbdt.dataset._BLOCK_ROWS", 256)
+    monkeypatch.setattr("gbdt.dataset.ROWS_FOR_PLAN", 300)
+    monkeypatch.setattr("gbdt.row_binning._BLOCK_ROWS", 256)
     values = one_hot(random, n_rows, (6,))
     assert one_column_for_all(binned(table_from(values), sample_rows=300, seed=11).plan)
     seen = chosen_rows(0, n_rows, random_key(11, Purpose.BIN_SAMPLE), 300 / n_rows)

@@ -62,14 +62,15 @@ def replay_in_order(
     level_wise: bool,
     frontier: npt.NDArray[np.int64],
     chosen: npt.NDArray[np.int64],
-) -> tuple[int, int, int]:
+) -> tuple[int, int, int, int]:
     """Split by split what strict order does with the nodes so far.
 
-    Writes the splits made to `chosen`; returns how many they are, how many more are due or probably due (as far
-    as can be told without their children), and the first of those that nobody has taken yet, or -1.
+    Writes the splits made to `chosen`, and to its end, from the last place down, the leaves that are due or probably
+    due after them (as far as can be told without their children). Returns how many splits and leaves these are, how
+    many splits are wanted with those below such leaves, and the first of the leaves that nobody has taken, or -1.
     """
     frontier[0] = 0
-    n_frontier, n_chosen, n_wanted, untaken = 1, 0, 0, np.int64(-1)
+    n_frontier, n_chosen, n_due, n_wanted, untaken = 1, 0, 0, 0, np.int64(-1)
     while n_chosen + n_wanted < max_leaves - 1:
         place = -1
         for k in range(n_frontier):
@@ -91,9 +92,11 @@ def replay_in_order(
             n_wanted += 1 if n_wanted > 0 else 0
         else:
             n_wanted += 1
+            n_due += 1
+            chosen[chosen.size - n_due] = node
             if untaken < 0 and nodes[node].state == LEAF:
                 untaken = node
-    return n_chosen, n_wanted, untaken
+    return n_chosen, n_due, n_wanted, untaken
 
 
 @inlined
@@ -112,7 +115,7 @@ def choose_leaf(
             return best
         if shared[N_IN_FLIGHT] > 0:
             return _WAIT
-    n_chosen, n_wanted, untaken = replay_in_order(nodes, max_leaves, level_wise, frontier, chosen)
+    n_chosen, _, n_wanted, untaken = replay_in_order(nodes, max_leaves, level_wise, frontier, chosen)
     shared[N_CHOSEN] = n_chosen
     if n_wanted == 0:
         return _DONE

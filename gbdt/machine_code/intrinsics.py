@@ -115,6 +115,31 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
+def store_word(typing_context: Any, buffer: Any, place: Any, word: Any) -> Any:
+    """Write eight bytes from any place of a byte array on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        builder.store(arguments[2], pointer, align=1)
+        return context.get_dummy_value()
+
+    return types.void(buffer, types.int64, types.int64), generate
+
+
+@intrinsic
+def load_word(typing_context: Any, buffer: Any, place: Any) -> Any:
+    """The eight bytes from any place of a byte array on."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
+        pointer = builder.bitcast(builder.gep(data, [arguments[1]]), ir.IntType(64).as_pointer())
+        return builder.load(pointer, align=1)
+
+    return types.int64(buffer, types.int64), generate
+
+
+@intrinsic
 def fetch_and_add(typing_context: Any, shared: Any, place: Any, amount: Any) -> Any:
     """Add to a counter in one step that no other thread can interrupt; return what it was."""
 

@@ -1,7 +1,7 @@
 """What a function marked as a kernel becomes: a callable that runs machine code made for its arguments' types.
 
-Kernels release the GIL, so that plain Python threads run them side by side. They return nothing or a number, and are
-called by position.
+Kernels release the GIL, so that plain Python threads run them side by side. They return nothing, a number or
+two, and are called by position.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from typing import Any
 import numba
 from numba.core import types
 from numba.core.types.abstract import Type
-from numba.core.types.containers import BaseTuple
+from numba.core.types.containers import BaseTuple, UniTuple
 from numba.np.numpy_support import as_dtype, from_dtype
 
 import gbdt.machine_code.intrinsics
@@ -24,7 +24,13 @@ from gbdt.machine_code.named_object import name_of, object_named
 
 SETTINGS = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 
-_RETURN_TYPES = {"None": types.none, "int": types.int64, "float": types.float64, "bool": types.boolean}
+_RETURN_TYPES = {
+    "None": types.none,
+    "int": types.int64,
+    "float": types.float64,
+    "bool": types.boolean,
+    "tuple[int, int]": UniTuple(types.int64, 2),
+}
 
 
 class NumbaFunctions:

@@ -9,9 +9,11 @@ import math
 
 import numpy as np
 
+from gbdt.exchange import ALONE, Exchange
 from gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
 from gbdt.metrics.exact_mean import ExactMean, exact_integer
 from gbdt.objectives.protocol import FloatArray, IntArray
+from gbdt.shared_percentiles import percentiles_of_groups
 
 # LightGBM keeps class shares this far from 0 and 1, where logarithms and log-odds are infinite.
 SMALLEST_SHARE = 1e-15
@@ -20,20 +22,33 @@ SMALLEST_SHARE = 1e-15
 _WEIGHT_SUM_BITS = 62
 
 
-def weighted_mean(values: FloatArray, weight: FloatArray | None) -> float:
+def weighted_mean(values: FloatArray, weight: FloatArray | None, exchange: Exchange = ALONE) -> float:
     """The mean of values of either sign."""
     positive, negative = ExactMean(), ExactMean()
     positive.add(np.maximum(values, 0.0), weight)
     negative.add(np.maximum(-values, 0.0), weight)
-    return positive.value() - negative.value()
+    above, below = exchange.sum(np.stack((positive.sums, negative.sums)))
+    return ExactMean(above).value() - ExactMean(below).value()
 
 
-def class_shares(label: IntArray, weight: FloatArray | None, n_classes: int) -> FloatArray:
+def class_shares(label: IntArray, weight: FloatArray | None, n_classes: int, exchange: Exchange = ALONE) -> FloatArray:
     """The share of each class in the total weight."""
     if weight is None:
-        return np.bincount(label, minlength=n_classes) / len(label)
-    totals = [_exact_sum(weight[label == number]) for number in range(n_classes)]
+        counts = exchange.sum(np.bincount(label, minlength=n_classes).astype(np.int64))
+        return counts / counts.sum()
+    buckets = np.zeros((n_classes, N_BUCKETS, 2), np.int64)
+    for number in range(n_classes):
+        add_exactly(weight[label == number], buckets[number])
+    totals = [_finite(exact_integer(own)) for own in exchange.sum(buckets)]
     return np.array([total / sum(totals) for total in totals])
+
+
+def shared_percentile(values: FloatArray, weight: FloatArray | None, level: float, exchange: Exchange) -> float:
+    """As `percentile`, over the values of all processes."""
+    if exchange.alone:
+        return percentile(values, weight, level)
+    only_group = np.zeros(len(values), np.int64)
+    return float(percentiles_of_groups(values, weight, only_group, 1, level, exchange)[0])
 
 
 def percentile(values: FloatArray, weight: FloatArray | None, level: float) -> float:
@@ -53,10 +68,7 @@ def percentile(values: FloatArray, weight: FloatArray | None, level: float) -> f
     return float(values[order[np.searchsorted(cumulated, threshold, side="right")]]) + 0.0
 
 
-def _exact_sum(values: FloatArray) -> int:
-    buckets = np.zeros((N_BUCKETS, 2), np.int64)
-    add_exactly(values, buckets)
-    total = exact_integer(buckets)
+def _finite(total: int | None) -> int:
     if total is None:
         raise ValueError("A sample weight is not finite: weights must be finite numbers of at least 0.")
     return total

@@ -55,6 +55,8 @@ class Custom:
     def compute_gradients(
         self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
     ) -> None:
+        if score.shape[1] == 0:
+            return
         # A copy, because the function may well work in place.
         prediction = score[0].copy() if self.n_outputs == 1 else np.ascontiguousarray(score.T)
         returned = self._function(self._target, prediction, *self._further_arguments)

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from gbdt.exchange import ALONE, Exchange
 from gbdt.objectives.custom import Custom, ObjectiveFunction
 from gbdt.objectives.multiclass import Multiclass
 from gbdt.objectives.pointwise import AbsoluteError, Binary, Poisson, Quantile, SquaredError
@@ -40,8 +41,9 @@ def objective_for(
     n_classes: int,
     alpha: float,
     truncation_level: int,
+    exchange: Exchange = ALONE,
 ) -> Objective:
-    """The objective over these rows.
+    """The objective over these rows, and those that other processes hold.
 
     `n_classes` matters to "multiclass" and functions, `alpha` to "quantile", `truncation_level` to "lambdarank", and
     `group_starts`, the first row of each query and then the number of rows, to "lambdarank" and functions.
@@ -52,17 +54,17 @@ def objective_for(
         return Custom(name_or_callable, target, weight, group_starts, n_classes)
     match name_or_callable:
         case "binary":
-            return Binary(target, weight)
+            return Binary(target, weight, exchange)
         case "multiclass":
-            return Multiclass(target, weight, n_classes)
+            return Multiclass(target, weight, exchange, n_classes)
         case "regression":
-            return SquaredError(target, weight)
+            return SquaredError(target, weight, exchange)
         case "regression_l1":
-            return AbsoluteError(target, weight)
+            return AbsoluteError(target, weight, exchange)
         case "quantile":
-            return Quantile(target, weight, alpha)
+            return Quantile(target, weight, exchange, alpha)
         case "poisson":
-            return Poisson(target, weight)
+            return Poisson(target, weight, exchange)
         case "lambdarank":
             return LambdaRank(target, weight, group_starts, truncation_level)
     raise ParameterError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from gbdt.exchange import Exchange
 from gbdt.kernels.gradients import softmax_gradients
 from gbdt.kernels.metric_loops import logarithm
 from gbdt.objectives.averages import SMALLEST_SHARE, class_shares
@@ -20,16 +21,17 @@ class Multiclass:
     constant_hessian = False
     leaf_percentile = None
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, n_classes: int) -> None:
+    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange, n_classes: int) -> None:
         if n_classes < 2:
             raise ParameterError(f"n_classes={n_classes!r} is out of range: 'multiclass' needs at least 2 classes.")
         self.n_outputs = n_classes
         self._target = target
         self._label = class_numbers(self.name, target, n_classes, "classes")
         self._weight = weight
+        self._exchange = exchange
 
     def base_scores(self) -> FloatArray:
-        shares = class_shares(self._label, self._weight, self.n_outputs)
+        shares = class_shares(self._label, self._weight, self.n_outputs, self._exchange)
         return logarithm(np.maximum(shares, SMALLEST_SHARE))
 
     def compute_gradients(

@@ -6,9 +6,10 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
+from gbdt.exchange import Exchange
 from gbdt.kernels.gradients import binary_gradients, poisson_gradients, slope_gradients, squared_error_gradients
 from gbdt.kernels.metric_loops import logarithm
-from gbdt.objectives.averages import SMALLEST_SHARE, percentile, weighted_mean
+from gbdt.objectives.averages import SMALLEST_SHARE, shared_percentile, weighted_mean
 from gbdt.objectives.protocol import NO_WEIGHT, FloatArray, SingleArray
 from gbdt.objectives.targets import class_numbers, require_real, require_target
 from gbdt.parameters import ParameterError
@@ -26,9 +27,10 @@ class _Pointwise(ABC):
     constant_hessian = False
     leaf_percentile: float | None = None
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
+    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
         self._target = target
         self._weight = weight
+        self._exchange = exchange
         self._kernel_weight = NO_WEIGHT if weight is None else weight
 
     def base_scores(self) -> FloatArray:
@@ -65,12 +67,13 @@ class Binary(_Pointwise):
 
     name = "binary"
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
-        super().__init__(target, weight)
+    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
+        super().__init__(target, weight, exchange)
         class_numbers(self.name, target, 2, "classes")
 
     def _base_score(self) -> float:
-        share = min(max(weighted_mean(self._target, self._weight), SMALLEST_SHARE), 1.0 - SMALLEST_SHARE)
+        mean = weighted_mean(self._target, self._weight, self._exchange)
+        share = min(max(mean, SMALLEST_SHARE), 1.0 - SMALLEST_SHARE)
         return _log(share / (1.0 - share))
 
     def _write(
@@ -89,13 +92,13 @@ class SquaredError(_Pointwise):
 
     name = "regression"
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
-        super().__init__(target, weight)
+    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
+        super().__init__(target, weight, exchange)
         self.constant_hessian = weight is None
         require_real(self.name, target)
 
     def _base_score(self) -> float:
-        return weighted_mean(self._target, self._weight)
+        return weighted_mean(self._target, self._weight, self._exchange)
 
     def _write(
         self,
@@ -114,16 +117,21 @@ class _Kinked(_Pointwise):
     leaf_percentile: float
 
     def __init__(
-        self, target: FloatArray, weight: FloatArray | None, level: float, slopes: tuple[float, float, float]
+        self,
+        target: FloatArray,
+        weight: FloatArray | None,
+        exchange: Exchange,
+        level: float,
+        slopes: tuple[float, float, float],
     ) -> None:
-        super().__init__(target, weight)
+        super().__init__(target, weight, exchange)
         self.constant_hessian = weight is None
         self.leaf_percentile = level
         self._slopes = np.array(slopes)
         require_real(self.name, target)
 
     def _base_score(self) -> float:
-        return percentile(self._target, self._weight, self.leaf_percentile)
+        return shared_percentile(self._target, self._weight, self.leaf_percentile, self._exchange)
 
     def _write(
         self,
@@ -141,8 +149,8 @@ class AbsoluteError(_Kinked):
 
     name = "regression_l1"
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
-        super().__init__(target, weight, 0.5, (-1.0, 0.0, 1.0))
+    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
+        super().__init__(target, weight, exchange, 0.5, (-1.0, 0.0, 1.0))
 
 
 class Quantile(_Kinked):
@@ -150,10 +158,10 @@ class Quantile(_Kinked):
 
     name = "quantile"
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, alpha: float) -> None:
+    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange, alpha: float) -> None:
         if not 0.0 < alpha < 1.0:
             raise ParameterError(f"alpha={alpha!r} is out of range: the quantile level must be above 0 and below 1.")
-        super().__init__(target, weight, alpha, (-alpha, 1.0 - alpha, 1.0 - alpha))
+        super().__init__(target, weight, exchange, alpha, (-alpha, 1.0 - alpha, 1.0 - alpha))
 
 
 class Poisson(_Pointwise):
@@ -161,11 +169,11 @@ class Poisson(_Pointwise):
 
     name = "poisson"
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None) -> None:
-        super().__init__(target, weight)
+    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
+        super().__init__(target, weight, exchange)
         require_real(self.name, target)
         require_target(self.name, target, target >= 0.0, "targets of at least 0")
-        self._mean = weighted_mean(target, weight)
+        self._mean = weighted_mean(target, weight, exchange)
         if self._mean == 0.0:
             raise ValueError("All targets (of rows with any weight) are 0, but objective 'poisson' needs one above 0.")
 

@@ -43,7 +43,7 @@ class LambdaRank:
         self._n_places = truncation_level
         gain_of_label = np.ldexp(1.0, np.arange(_HIGHEST_LABEL + 1)) - 1.0
         self._gain = gain_of_label[label]
-        logarithms = logarithm(np.arange(2.0, int(np.diff(self._group_starts).max()) + 2.0))
+        logarithms = logarithm(np.arange(2.0, int(np.diff(self._group_starts).max(initial=1)) + 2.0))
         self._discount = logarithms[0] / logarithms
         self._inverse_ideal = np.empty(len(self._group_starts) - 1)
         inverse_ideal_gains(
@@ -73,7 +73,7 @@ class LambdaRank:
                 row_hessians,
             ),
             n_queries,
-            smallest=max(1, n_queries * _ROWS_WORTH_A_THREAD // len(self._gain)),
+            smallest=max(1, n_queries * _ROWS_WORTH_A_THREAD // max(1, len(self._gain))),
         )
 
 
@@ -81,6 +81,6 @@ def _checked_group_starts(group_starts: IntArray | None, n_rows: int) -> IntArra
     if group_starts is None:
         raise ValueError("Objective 'lambdarank' needs to know which rows form a query: pass `group` or `qid`.")
     starts = np.ascontiguousarray(group_starts, np.int64)
-    if len(starts) < 2 or starts[0] != 0 or starts[-1] != n_rows or (np.diff(starts) <= 0).any():
+    if len(starts) < 1 or starts[0] != 0 or starts[-1] != n_rows or (np.diff(starts) <= 0).any():
         raise ValueError(f"The sizes in `group` must all be at least 1 and add up to the number of rows, {n_rows}.")
     return starts

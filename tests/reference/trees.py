@@ -18,6 +18,7 @@ from gbdt.dataset import Dataset
 from gbdt.feature_bins import CategoricalBins, FeatureBins
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised, quantise
+from gbdt.row_numbers import whole_table
 from gbdt.table import CategoricalColumn, Column, SparseColumn, Table
 from gbdt.threads import Workers
 
@@ -104,7 +105,7 @@ def whole_numbers(gradients: IntArray, hessians: IntArray | None, precision: str
             kind,
             kind[:0] if hessians is None else kind,
             precision=precision,
-            first_row_number=0,
+            segments=whole_table(len(kind)),
             seed=0,
             tree=0,
             workers=workers,

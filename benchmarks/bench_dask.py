@@ -1,0 +1,238 @@
+"""Fits on Dask clusters: ours beside lightgbm.dask and xgboost.dask, on equal workers with the same partitions.
+
+Systems take turns, so that a slow minute of the machine hits all of them, and the fastest turn counts. Memory is the
+sum over all workers of their highest resident memory during a fit, with the data that Dask holds for everybody. Bytes
+are what went over the loopback device; ours also counts what its ranks sent, which is in shared memory on one host.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+from distributed import Client, LocalCluster, wait
+
+from benchmarks.datasets import Dataset, load_dataset
+from benchmarks.memory import PeakMemory
+from benchmarks.peers import SYSTEMS, Settings
+from benchmarks.run import start_results
+from benchmarks.tasks import METRICS, Task
+
+DASK = "dask"
+PARTITIONS_OF_A_WORKER = 2
+LOCAL = "ours, local"
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One fit of one system."""
+
+    system: str
+    dataset: str
+    workers: int
+    fit_seconds: float
+    peak_bytes: int
+    loopback_bytes: int
+    sent_bytes: int | None
+    rounds_per_tree: float | None
+    metric: float
+
+
+@dataclass(frozen=True)
+class Race:
+    """A data set on a cluster, ready for everybody."""
+
+    client: Client
+    data: Dataset
+    X: Any
+    y: Any
+    settings: Settings
+
+
+def ours(race: Race) -> Any:
+    model = SYSTEMS["ours"].build(replace(race.settings, threads=1), race.data.task)
+    return model.fit(race.X, race.y)
+
+
+def lightgbm(race: Race) -> Any:
+    from lightgbm.dask import DaskLGBMClassifier, DaskLGBMRegressor
+
+    kind = DaskLGBMClassifier if _is_classified(race.data.task) else DaskLGBMRegressor
+    parameters = SYSTEMS["lightgbm"].parameters(replace(race.settings, threads=1), race.data.task)
+    return kind(client=race.client, tree_learner="data", **parameters).fit(race.X, race.y).to_local()
+
+
+def xgboost(race: Race) -> Any:
+    from xgboost.dask import DaskXGBClassifier, DaskXGBRegressor
+
+    kind = DaskXGBClassifier if _is_classified(race.data.task) else DaskXGBRegressor
+    parameters = SYSTEMS["xgboost"].parameters(replace(race.settings, threads=1), race.data.task)
+    model = kind(**parameters)
+    model.client = race.client
+    return model.fit(race.X, race.y).get_booster()
+
+
+def ours_locally(race: Race) -> Any:
+    model = SYSTEMS["ours"].build(race.settings, race.data.task)
+    return model.fit(race.data.train.features, race.data.train.target)
+
+
+COMPETITORS: dict[str, Callable[[Race], Any]] = {
+    "ours": ours,
+    "lightgbm": lightgbm,
+    "xgboost": xgboost,
+    LOCAL: ours_locally,
+}
+
+
+def run_race(data: Dataset, n_workers: int, systems: list[str], repeat: int, settings: Settings) -> list[Figure]:
+    """Every system in turn, each on a cluster of its own, so that nobody's memory holds the others' libraries."""
+    figures = []
+    with contextlib.ExitStack() as stack:
+        races = {system: stack.enter_context(_prepared(data, n_workers, settings)) for system in systems}
+        for repetition in range(repeat + 1):
+            for system, race in races.items():
+                figure = _measured(race, system, n_workers)
+                if repetition > 0:  # the first turn compiles and imports
+                    figures.append(figure)
+                    print(_line(figure), flush=True)
+    return figures
+
+
+@contextlib.contextmanager
+def _prepared(data: Dataset, n_workers: int, settings: Settings) -> Iterator[Race]:
+    """A cluster of workers with one thread each that hold the data."""
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        n_partitions = PARTITIONS_OF_A_WORKER * n_workers
+        X = dd.from_pandas(data.train.features, npartitions=n_partitions, sort=False)
+        y = dd.from_pandas(pd.Series(data.train.target), npartitions=n_partitions, sort=False)
+        X, y = client.persist([X, y])
+        wait([X, y])
+        yield Race(client, data, X, y, settings)
+
+
+def _measured(race: Race, system: str, n_workers: int) -> Figure:
+    race.client.run(_watch_memory)
+    before = _loopback_bytes()
+    started = time.perf_counter()
+    with race.client.as_current():
+        model = COMPETITORS[system](race)
+    seconds = time.perf_counter() - started
+    sent = _loopback_bytes() - before
+    peak = sum(race.client.run(_highest_memory).values())
+    report = getattr(model, "fit_report_", None)
+    return Figure(
+        system,
+        race.data.name,
+        n_workers,
+        seconds,
+        peak,
+        sent,
+        None if report is None else report.bytes_sent * report.n_ranks,
+        None if report is None else float(np.mean(report.rounds_per_tree)),
+        METRICS[race.data.task].score(race.data.test, _prediction(model, race)),
+    )
+
+
+def _prediction(model: Any, race: Race) -> Any:
+    features, task = race.data.test.features, race.data.task
+    if hasattr(model, "predict_proba") and _is_classified(task):
+        return model.predict_proba(features)
+    if type(model).__name__ != "Booster":
+        return model.predict(features)
+    from xgboost import DMatrix
+
+    values = model.predict(DMatrix(features, enable_categorical=True))
+    return np.stack([1 - values, values], axis=1) if task == "binary" else values
+
+
+def _watch_memory(dask_worker: Any = None) -> None:
+    dask_worker.dmlgbm_memory = PeakMemory()
+
+
+def _highest_memory(dask_worker: Any = None) -> int:
+    return int(dask_worker.dmlgbm_memory.peak_bytes())
+
+
+def _loopback_bytes() -> int:
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == "lo":
+            return int(counters.split()[0])
+    return 0
+
+
+def _is_classified(task: Task) -> bool:
+    return task in ("binary", "multiclass")
+
+
+def _line(figure: Figure) -> str:
+    rounds = "" if figure.rounds_per_tree is None else f"  {figure.rounds_per_tree:5.1f} rounds a tree"
+    sent = "" if figure.sent_bytes is None else f"  ranks sent {figure.sent_bytes / 2**20:8.1f} MB"
+    return (
+        f"{figure.dataset:20} {figure.workers} workers  {figure.system:12} fit {figure.fit_seconds:7.2f} s"
+        f"  peak {figure.peak_bytes / 2**20:6.0f} MB  loopback {figure.loopback_bytes / 2**20:8.1f} MB"
+        f"  metric {figure.metric:.5f}{sent}{rounds}"
+    )
+
+
+def summary(figures: list[Figure]) -> list[str]:
+    """Our best turn over the best of the peers, for each data set and number of workers, and the geometric means."""
+    lines, ratios, memories = [], [], []
+    for dataset, workers in dict.fromkeys((figure.dataset, figure.workers) for figure in figures):
+        own = [each for each in figures if (each.dataset, each.workers) == (dataset, workers)]
+        best = {
+            system: (min(each.fit_seconds for each in turns), min(each.peak_bytes for each in turns))
+            for system in COMPETITORS
+            if (turns := [each for each in own if each.system == system])
+        }
+        peers = [best[system] for system in ("lightgbm", "xgboost") if system in best]
+        if "ours" not in best or not peers:
+            continue
+        ratios.append(best["ours"][0] / min(seconds for seconds, _ in peers))
+        memories.append(best["ours"][1] / min(peak for _, peak in peers))
+        local = f", over our local fit {best['ours'][0] / best[LOCAL][0]:.2f}" if LOCAL in best else ""
+        lines.append(f"{dataset}, {workers} workers: fit {ratios[-1]:.2f}, memory {memories[-1]:.2f}{local}")
+    if ratios:
+        means = [float(np.exp(np.mean(np.log(values)))) for values in (ratios, memories)]
+        lines.append(f"geometric means: fit {means[0]:.2f}, memory {means[1]:.2f}")
+    return lines
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_dask", description=__doc__)
+    parser.add_argument("--data-dir", type=Path, help="folder with the Parquet tables")
+    parser.add_argument("--datasets", nargs="+", default=["generated"], help="default: %(default)s")
+    parser.add_argument("--workers", nargs="+", type=int, default=[2], help="default: %(default)s")
+    parser.add_argument("--systems", nargs="+", choices=COMPETITORS, default=list(COMPETITORS))
+    parser.add_argument("--repeat", type=int, default=3, help="turns that count (default: %(default)s)")
+    parser.add_argument("--trees", type=int, default=Settings.n_estimators)
+    parser.add_argument("--leaves", type=int, default=Settings.num_leaves)
+    parser.add_argument("--json", type=Path, help="append the figures to this file")
+    arguments = parser.parse_args()
+    settings = Settings(n_estimators=arguments.trees, num_leaves=arguments.leaves)
+    figures = []
+    for name in arguments.datasets:
+        data = load_dataset(name, arguments.data_dir)
+        for n_workers in arguments.workers:
+            figures += run_race(data, n_workers, arguments.systems, arguments.repeat, settings)
+    print(*summary(figures), sep="\n")
+    if arguments.json is not None:
+        results = start_results(arguments.json)
+        for figure in figures:
+            results.append(DASK, asdict(figure))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,35 @@
+"""Which objects are Dask collections, and which kind, without importing Dask where nobody has."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, TypeGuard
+
+
+def is_collection(value: object) -> bool:
+    """Whether this is a Dask collection of any kind: nobody has one before importing Dask."""
+    dask = sys.modules.get("dask.base")
+    return dask is not None and bool(dask.is_dask_collection(value))
+
+
+def is_array(value: object) -> TypeGuard[Any]:
+    """A `dask.array.Array`."""
+    module = sys.modules.get("dask.array")
+    return module is not None and isinstance(value, module.Array)
+
+
+def is_frame(value: object) -> TypeGuard[Any]:
+    """A `dask.dataframe.DataFrame`."""
+    module = sys.modules.get("dask.dataframe")
+    return module is not None and isinstance(value, module.DataFrame)
+
+
+def is_series(value: object) -> TypeGuard[Any]:
+    """A `dask.dataframe.Series`."""
+    module = sys.modules.get("dask.dataframe")
+    return module is not None and isinstance(value, module.Series)
+
+
+def described(value: object) -> str:
+    """What messages call the type of a value: `dask.dataframe.DataFrame` and the like."""
+    return f"{type(value).__module__.partition('.')[0]} {type(value).__qualname__}"

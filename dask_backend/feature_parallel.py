@@ -1,0 +1,118 @@
+"""Columns are split over ranks, every rank has all rows of its own: ranks tell each other which rows go left.
+
+Before the first tree the binned table is turned around (`column_shares`); targets and scores are on every rank, so
+gradients are computed everywhere alike. A round: who has the column of a split says for each row of the leaf whether
+it goes left, one bit a row; every rank builds and searches its own columns and tells everybody its best splits. The
+tree is that of a fit on one machine, bit for bit.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_backend.exchange import RankExchange
+from dask_backend.leaf_threads import LeafThreads
+from gbdt.dataset import Dataset
+from gbdt.grown_tree import GrownTree
+from gbdt.kernels.column_exchange import build_own_columns, mark_rows, split_by_bits
+from gbdt.kernels.layout import Buffers
+from gbdt.kernels.leaf_values import label_rows
+from gbdt.kernels.round_growth import sum_rows
+from gbdt.parameters import TrainParameters
+from gbdt.round_grower import GrowingTree, candidate_words
+from gbdt.threads import Workers
+
+IntArray = npt.NDArray[np.int64]
+
+
+class FeatureParallel:
+    """Expands leaves over the columns that are here; rows are routed by bits."""
+
+    def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers, exchange: RankExchange) -> None:
+        self._dataset = dataset
+        self._exchange = exchange
+        layout = dataset.plan.layout
+        self._own_features = np.flatnonzero(layout["storage"] >= 0).astype(np.int64)
+        self._pool = np.empty((GrowingTree(0, parameters).n_slots, 3, dataset.plan.n_positions), np.int64)
+        self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
+        self._candidate_words = candidate_words(layout, parameters.max_cat_threshold)
+
+    def begin_tree(self, tree: GrowingTree) -> IntArray:
+        """Build the root's histogram of the columns here; the root's sums, which every rank knows."""
+        self._exchange.begin_tree()
+        n_rows, quantised = int(tree.counts[0]), tree.quantised
+        if len(self._own_features):
+            # The first slot that the grower hands out, to the root.
+            self._pool[0] = self._threads.build_root(self._dataset.storage, tree)
+        gradient, hessian = sum_rows(quantised.packing, quantised.words, tree.rows, 0, n_rows, tree.every_row)
+        return np.array([gradient, hessian, n_rows], np.int64)
+
+    def expand(self, tree: GrowingTree) -> IntArray | None:
+        """Split the picked leaves and find the best splits of their children over all ranks."""
+        n_picked = tree.n_picked
+        picked, lefts = tree.picked[:n_picked], tree.lefts[:n_picked]
+        if picked[0] >= 0:
+            self._route(tree, picked, lefts, tree.rows, tree.scratch, tree.every_row, tree.starts, tree.counts)
+        candidates = np.empty((tree.n_children, self._candidate_words), np.int64)
+
+        def search(thread: int, buffers: Buffers) -> None:
+            build_own_columns(
+                self._dataset.storage, self._dataset.plan.layout, tree.quantised.packing, tree.rules,
+                tree.features, self._own_features, tree.rows, tree.quantised.words, self._pool, buffers,
+                tree.nodes, tree.categories, tree.starts, tree.counts,
+                tree.picked, tree.lefts, tree.slots, n_picked, tree.is_last, candidates, self._threads.taken,
+            )  # fmt: skip
+
+        self._threads.run(search, n_picked)
+        return self._exchange.all_gather(candidates) if tree.any_child_may_split() else None
+
+    def end_tree(self) -> None:
+        """Close the count of what was sent for this tree."""
+        self._exchange.end_tree()
+
+    def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
+        """Send the rows outside the bag down the tree, one depth after the other."""
+        outside = np.ones(self._dataset.n_rows, bool)
+        outside[bag] = False
+        rows = np.flatnonzero(outside).astype(np.uint32)
+        scratch = np.empty_like(rows)
+        starts, counts = np.zeros(len(grown.nodes), np.int64), np.zeros(len(grown.nodes), np.int64)
+        counts[0] = len(rows)
+        depths = grown.nodes["depth"][grown.splits]
+        for depth in range(int(depths.max(initial=-1)) + 1):
+            nodes = grown.splits[depths == depth]
+            self._route(grown, nodes, grown.nodes["left"][nodes], rows, scratch, False, starts, counts)
+        label_rows(rows, starts[grown.leaves], counts[grown.leaves], 0, grown.labels)
+
+    def _route(
+        self,
+        tree: GrowingTree | GrownTree,
+        nodes: IntArray,
+        lefts: IntArray,
+        rows: npt.NDArray[np.uint32],
+        scratch: npt.NDArray[np.uint32],
+        every_row: bool,
+        starts: IntArray,
+        counts: IntArray,
+    ) -> None:
+        """Rearrange the rows of some nodes by what the owners of their columns say."""
+        ends = np.cumsum((counts[nodes] + 7) // 8)
+        first_bytes = ends - (counts[nodes] + 7) // 8
+        bits = np.zeros(-(-int(ends[-1]) // 8) * 8, np.uint8)
+        storage, layout, threads = self._dataset.storage, self._dataset.plan.layout, self._threads
+
+        def mark(thread: int, buffers: Buffers) -> None:
+            mark_rows(
+                storage, layout, tree.nodes, tree.categories, buffers.goes_left,
+                rows, every_row, starts, counts, nodes, first_bytes, bits, threads.taken,
+            )  # fmt: skip
+
+        threads.run(mark, len(nodes))
+        merged = self._exchange.union(bits.view(np.uint64)).view(np.uint8)
+        threads.run(
+            lambda thread, buffers: split_by_bits(
+                merged, first_bytes, rows, scratch, every_row, starts, counts, nodes, lefts, threads.taken
+            ),
+            len(nodes),
+        )

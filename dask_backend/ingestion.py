@@ -1,0 +1,278 @@
+"""From partitions on the workers to binned rows on the workers: samples, one set of bins, binning in place.
+
+How partitions become rows is the caller's knowledge (`RowsOf`). The tasks here return small things only: a sample,
+the summary of columns, a receipt. Rows are numbered over all shares, so the result does not depend on how many
+shares there are or where they lie.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dask_backend.checkpoints import rows_digest
+from dask_backend.cluster import Cluster, Handle, ReadFunction
+from dask_backend.placement import place_shares
+from dask_backend.rank import EvaluationPart, PartitionRows, RankPartition
+from dask_backend.row_inputs import PartitionInputs
+from dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
+from dask_backend.worker_threads import threads_of_task
+from gbdt.booster import Booster
+from gbdt.evaluation import start_scores
+from gbdt.parameters import BinningParameters
+from gbdt.partition_binning import (
+    BinningPlan,
+    ColumnSummary,
+    SampledRows,
+    bin_partition,
+    plan_bins,
+    sample_rows,
+    summarise_columns,
+)
+from gbdt.table import Table
+from gbdt.threads import Workers
+
+# A sample of more bytes than this is cut into blocks of columns, one for each worker.
+_BYTES_IN_ONE_PLACE = 64 << 20
+
+
+class Rows(Protocol):
+    """A table and everything that comes with its rows, in the engine's types."""
+
+    @property
+    def table(self) -> Table: ...
+    @property
+    def target(self) -> npt.NDArray[np.float64]: ...
+    @property
+    def weight(self) -> npt.NDArray[np.float64] | None: ...
+    @property
+    def init_score(self) -> npt.NDArray[np.float64] | None: ...
+    @property
+    def group_starts(self) -> npt.NDArray[np.int64] | None: ...
+
+
+class Cut(Protocol):
+    """Which rows of which partitions form a share."""
+
+    @property
+    def partitions(self) -> tuple[int, ...]: ...
+    @property
+    def n_rows(self) -> int: ...
+
+
+RowsOf = Callable[[Sequence[Any], Any, Any], Rows]
+"""From (partitions, rules, cut) to the rows of a share."""
+
+
+class PartitionSource:
+    """Partitions that are read when they are needed, held while they are used, and read again after a loss."""
+
+    def __init__(self, cluster: Cluster, read: ReadFunction, inputs: Sequence[PartitionInputs], name: str) -> None:
+        self._cluster = cluster
+        self._read = read
+        self._inputs = inputs
+        self._name = name
+        self._n_reads = 0
+        self._held: dict[int, Handle] = {}
+        self.is_large = False  # too large to be held from one step to the next
+
+    def __len__(self) -> int:
+        return len(self._inputs)
+
+    def handles(self, numbers: Sequence[int]) -> list[Handle]:
+        """The partitions with these numbers, read now unless they are held."""
+        missing = [number for number in dict.fromkeys(numbers) if number not in self._held]
+        if missing:
+            # A name of its own for each reading: Dask must not take it for the one that was let go.
+            name = f"{self._name}-{self._n_reads}"
+            self._n_reads += 1
+            read = self._cluster.read(self._read, [self._inputs[number] for number in missing], name)
+            self._held.update(zip(missing, read, strict=True))
+        return [self._held[number] for number in numbers]
+
+    def release(self) -> None:
+        """Let go of all partitions; tasks that still need one keep it until they are done."""
+        self._held.clear()
+
+    def end_step(self) -> None:
+        """The tasks of one step have been handed over: what is too large to keep is read again for the next one."""
+        if self.is_large:
+            self.release()
+
+
+@dataclass(frozen=True)
+class RowSet:
+    """Rows of one kind: the partitions they come from, the rules that all workers share, and the shares."""
+
+    source: PartitionSource
+    rules: Any
+    cuts: Sequence[Any]
+    rows_of: RowsOf
+
+    @property
+    def first_rows(self) -> list[int]:
+        return np.concatenate([[0], np.cumsum([cut.n_rows for cut in self.cuts])]).astype(int).tolist()
+
+    @property
+    def n_rows(self) -> int:
+        return self.first_rows[-1]
+
+    def parts_of(self, share: int) -> list[Handle]:
+        return self.source.handles(self.cuts[share].partitions)
+
+    def read(self, shares: Sequence[int]) -> list[Handle]:
+        """Start reading all that these shares need, at once; the first partition of each share."""
+        self.source.handles([partition for share in shares for partition in self.cuts[share].partitions])
+        return self.source.handles([self.cuts[share].partitions[0] for share in shares])
+
+
+def cut_bins(cluster: Cluster, rows: RowSet, n_features: int, parameters: BinningParameters) -> list[ColumnSummary]:
+    """What the sample of all rows says about every column."""
+    n_total = rows.n_rows
+    samples = cluster.map(
+        _sampled,
+        [
+            (rows.rows_of, rows.parts_of(share), rows.rules, cut, first, n_total, parameters)
+            for share, (cut, first) in enumerate(zip(rows.cuts, rows.first_rows, strict=False))
+            if cut.n_rows
+        ],
+        "sample",
+    )
+    rows.source.end_step()
+    n_bytes = 8 * n_features * min(n_total, parameters.sample_rows)
+    n_blocks = 1 if n_bytes <= _BYTES_IN_ONE_PLACE else min(n_features, len(cluster.workers()))
+    bounds = [n_features * block // n_blocks for block in range(n_blocks + 1)]
+    if n_blocks == 1:
+        blocks = [(samples, parameters)]
+    else:
+        blocks = [
+            (cluster.map(_columns, [(sample, *block) for sample in samples], f"columns-{block[0]}"), parameters)
+            for block in pairwise(bounds)
+        ]
+    summaries = cluster.gather(cluster.map(_summarised, blocks, "summary"))
+    return [summary for block in summaries for summary in block]
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """The training rows of a session, ready to be binned wherever they are needed."""
+
+    rows: RowSet
+    summaries: Sequence[ColumnSummary]
+    initial_model: Booster | None = None
+
+    def bin_everywhere(self, cluster: Cluster, session: str) -> tuple[BinningPlan, list[Receipt]]:
+        """Bin all shares where they lie; features that clash anywhere get columns of their own everywhere."""
+        never_shared: frozenset[int] = frozenset()
+        while True:
+            plan = plan_bins(self.summaries, never_shared)
+            shares = range(len(self.rows.cuts))
+            receipts = self.bin_shares(cluster, session, plan, shares, f"bin-{len(never_shared)}")
+            clashing = frozenset().union(*(receipt.clashing for receipt in receipts))
+            if not clashing:
+                return plan, receipts
+            never_shared |= clashing
+            cluster.run(clear_partitions, session)
+
+    def bin_shares(
+        self,
+        cluster: Cluster,
+        session: str,
+        plan: BinningPlan,
+        shares: Sequence[int],
+        name: str,
+        already: dict[str, int] | None = None,
+    ) -> list[Receipt]:
+        """Bin some shares, each on a worker that has its rows or room for them."""
+        rows = self.rows
+        needed = rows.read(shares)
+        threads = cluster.workers()
+        workers = place_shares([rows.cuts[share].n_rows for share in shares], cluster.holders(needed), threads, already)
+        shared_plan, model = cluster.share(plan, f"plan-{name}"), cluster.share(self.initial_model, f"start-{name}")
+        first_rows = rows.first_rows
+        tasks = [
+            (session, share, rows.rows_of, rows.parts_of(share), rows.rules, rows.cuts[share], first_rows[share])
+            for share in shares
+        ]
+        arguments = [(*task, shared_plan, model) for task in tasks]
+        handles = cluster.map(_binned, arguments, name, workers)
+        del tasks, arguments, needed
+        rows.source.end_step()
+        return cluster.gather(handles)
+
+
+def place_evaluation(
+    cluster: Cluster, session: str, number: int, rows: RowSet, shares: Sequence[int], workers: Sequence[str], name: str
+) -> list[Receipt]:
+    """Put the rows of an evaluation set on the workers that are going to watch them."""
+    first_rows = rows.first_rows
+    places = place_shares(
+        [rows.cuts[share].n_rows for share in shares],
+        cluster.holders(rows.read(shares)),
+        {worker: threads for worker, threads in cluster.workers().items() if worker in workers},
+    )
+    arguments = [
+        (session, number, share, rows.rows_of, rows.parts_of(share), rows.rules, rows.cuts[share], first_rows[share])
+        for share in shares
+    ]
+    handles = cluster.map(_watched, arguments, name, places)
+    del arguments
+    rows.source.end_step()
+    return cluster.gather(handles)
+
+
+def _sampled(
+    rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int, n_total: int, parameters: BinningParameters
+) -> SampledRows:
+    table = rows_of(parts, rules, cut).table
+    return sample_rows(table, first_row_number=first_row, n_total_rows=n_total, parameters=parameters)
+
+
+def _columns(sample: SampledRows, first: int, last: int) -> SampledRows:
+    return sample.of_columns(first, last)
+
+
+def _summarised(samples: list[SampledRows], parameters: BinningParameters) -> list[ColumnSummary]:
+    with Workers(threads_of_task(1)) as workers:
+        return summarise_columns(samples, parameters, workers)
+
+
+def _binned(
+    session: str,
+    share: int,
+    rows_of: RowsOf,
+    parts: list[Any],
+    rules: Any,
+    cut: Any,
+    first_row: int,
+    plan: BinningPlan,
+    initial_model: Booster | None,
+) -> Receipt:
+    rows = rows_of(parts, rules, cut)
+    address = this_worker()
+    with Workers(threads_of_task(1)) as workers:
+        binned = bin_partition(rows.table, plan, first_row_number=first_row, workers=workers)
+        start = None
+        if initial_model is not None:
+            start = start_scores(initial_model, rows.table, rows.init_score, workers)
+    if not binned.clashing:
+        beside = PartitionRows(rows.target, rows.weight, rows.init_score, rows.group_starts, start)
+        store_of(session, address).partitions[share] = RankPartition(binned, beside)
+    digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score))
+    return Receipt(share, address, digest, binned.clashing)
+
+
+def _watched(
+    session: str, number: int, share: int, rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int
+) -> Receipt:
+    rows = rows_of(parts, rules, cut)
+    address = this_worker()
+    store_of(session, address).evaluation[number, share] = EvaluationPart(
+        rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts, first_row
+    )
+    return Receipt(share, address)

@@ -1,0 +1,48 @@
+"""The threads of one rank: scratch space for each, and how they share the leaves of a round and the rows of a root."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.grower import search_buffers
+from gbdt.kernels.histogram_exchange import build_share, join_shares
+from gbdt.kernels.layout import BinStorage, Buffers
+from gbdt.round_grower import GrowingTree
+from gbdt.storage_plan import StoragePlan
+from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
+
+
+class LeafThreads:
+    """Threads that take leaves in turn; `taken` counts how many are taken."""
+
+    def __init__(self, plan: StoragePlan, num_leaves: int, workers: Workers) -> None:
+        self._workers = workers
+        self.buffers = [search_buffers(plan, num_leaves) for _ in range(workers.n_threads)]
+        self.planes = np.empty((workers.n_threads, 3, plan.n_positions), np.int64)
+        self.taken = np.zeros(1, np.int64)
+
+    def run(self, work: Callable[[int, Buffers], None], n_leaves: int) -> None:
+        """Let up to as many threads as there are leaves call work(thread, its scratch space)."""
+        self.taken[0] = 0
+        self._workers.run([partial(work, *thread) for thread in enumerate(self.buffers[:n_leaves])])
+
+    def build_root(self, storage: BinStorage, tree: GrowingTree) -> npt.NDArray[np.int64]:
+        """The histogram of the root's rows that are here, in the first thread's planes; enters the root's sums."""
+        packing, words, n_rows = tree.quantised.packing, tree.quantised.words, int(tree.counts[0])
+        packed = n_rows <= int(packing["packed_rows"][0])
+        n_shares = 1 if packed else min(len(self.buffers), 1 + n_rows // ROWS_WORTH_A_THREAD)
+        bounds = [n_rows * k // n_shares for k in range(n_shares + 1)]
+
+        def build(share: int) -> None:
+            build_share(
+                storage, packing, tree.rows, bounds[share], bounds[share + 1], tree.every_row, words,
+                self.buffers[share].block, packed, self.planes[share],
+            )  # fmt: skip
+
+        self._workers.run([partial(build, share) for share in range(n_shares)])
+        join_shares(storage, packing, tree.rows, tree.every_row, words, packed, self.planes, n_shares, tree.nodes)
+        return self.planes[0]

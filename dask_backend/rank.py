@@ -1,0 +1,253 @@
+"""Trains one rank: the boosting loop of the engine over this rank's rows, together with all other ranks.
+
+Every rank calls `train_rank` with its own rows and the same task, and gets the same model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from collectives import Communicator
+from dask_backend.column_shares import exchange_columns, gathered_rows
+from dask_backend.data_parallel import DataParallel
+from dask_backend.exchange import RankExchange
+from dask_backend.feature_parallel import FeatureParallel
+from dask_backend.fit_report import FitReport
+from dask_backend.rank_data import PartitionRows, RankData, RankPartition
+from dask_backend.voting_parallel import VotingParallel
+from gbdt.binned_scores import add_trees
+from gbdt.booster import Booster
+from gbdt.boosting import BoostingRun, Finished, IterationReport, TrainingResult, TrainingRows, boost
+from gbdt.callbacks import Callback, Evaluation
+from gbdt.dataset import Dataset
+from gbdt.evaluation import EvaluationSet, Evaluator
+from gbdt.exchange import ALONE, Exchange
+from gbdt.metrics import Metric
+from gbdt.objectives import Objective, ObjectiveSettings, objective_for
+from gbdt.parameters import TrainParameters
+from gbdt.partition_binning import BinningPlan
+from gbdt.round_grower import LeafExpander, RoundGrower
+from gbdt.table import Category, Table
+from gbdt.threads import Workers
+from gbdt.training import check_outputs, empty_model
+
+__all__ = [
+    "Checkpoint",
+    "EvaluationPart",
+    "IterationReport",
+    "PartitionRows",
+    "RankData",
+    "RankEvaluationSet",
+    "RankPartition",
+    "RankResult",
+    "RankTask",
+    "train_rank",
+]
+
+FloatArray = npt.NDArray[np.float64]
+TreeLearner = Literal["data", "feature", "voting"]
+
+
+@dataclass(frozen=True)
+class RankTask:
+    """What is trained; the same on every rank, but for the number of threads."""
+
+    parameters: TrainParameters  # n_estimators are added to `initial_model`
+    objective: ObjectiveSettings
+    plan: BinningPlan
+    feature_names: tuple[str, ...] | None
+    categories: tuple[tuple[Category, ...] | None, ...]
+    n_total_rows: int
+    metrics: tuple[Metric, ...] = ()
+    tree_learner: TreeLearner = "data"
+    top_k: int = 20
+    initial_model: Booster | None = None
+
+
+@dataclass(frozen=True)
+class EvaluationPart:
+    """A part of an evaluation set."""
+
+    table: Table
+    target: FloatArray
+    weight: FloatArray | None = None
+    init_score: FloatArray | None = None
+    group_starts: npt.NDArray[np.int64] | None = None
+    first_row_number: int = 0
+
+
+@dataclass(frozen=True)
+class RankEvaluationSet:
+    """The parts of an evaluation set that this rank has; every rank names the same sets in the same order."""
+
+    name: str
+    parts: list[EvaluationPart]
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The iterations that are finished; a fit goes on from it to the same model as without interruption."""
+
+    trees: Booster | None = None  # those of this fit alone
+    evaluations: tuple[tuple[Evaluation, ...], ...] = ()
+
+    def extended(self, report: IterationReport) -> Checkpoint:
+        """With one more iteration."""
+        before = () if self.trees is None else self.trees.trees
+        trees = replace(report.new_trees, trees=(*before, *report.new_trees.trees))
+        return Checkpoint(trees, (*self.evaluations, tuple(report.evaluations)))
+
+    def to_bytes(self) -> bytes:
+        """The content of a checkpoint file, a model file that also says what was measured."""
+        if self.trees is None:
+            raise ValueError("a checkpoint without any iteration cannot be saved")
+        measured = [[list(evaluation) for evaluation in iteration] for iteration in self.evaluations]
+        return replace(self.trees, metadata={"evaluations": measured}).to_bytes()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Checkpoint:
+        """Read what `to_bytes` made; executes nothing."""
+        trees = Booster.from_bytes(data)
+        measured = tuple(
+            tuple(Evaluation(str(name), str(metric), float(value), bool(higher)) for name, metric, value, higher in one)
+            for one in trees.metadata["evaluations"]
+        )
+        return cls(replace(trees, metadata={}), measured)
+
+    def finished(self) -> Finished:
+        return Finished(() if self.trees is None else self.trees.trees, self.evaluations)
+
+
+@dataclass(frozen=True)
+class RankResult(TrainingResult):
+    """The model, the same on all ranks, and what this rank counted."""
+
+    report: FitReport = field(kw_only=True)
+
+
+def train_rank(
+    communicator: Communicator,
+    data: RankData,
+    task: RankTask,
+    *,
+    evaluation_sets: Sequence[RankEvaluationSet] = (),
+    callbacks: Sequence[Callback] = (),
+    on_iteration: Callable[[IterationReport], None] | None = None,
+    resume: Checkpoint | None = None,
+) -> RankResult:
+    """Train together with the other ranks; callbacks and `on_iteration` are called on rank 0."""
+    exchange = RankExchange(communicator)
+    finished = (resume or Checkpoint()).finished()
+    with Workers(task.parameters.n_threads) as workers:
+        rows = _same_kind_everywhere(data.rows, exchange, _n_outputs(task.objective))
+        replicated = task.tree_learner == "feature" and not exchange.alone
+        start = task.initial_model or _empty_model(task, rows, exchange)
+        scores = _first_scores(rows, start)
+        add_trees(data.dataset, finished.trees, scores)
+        dataset = data.dataset
+        if replicated:
+            everybody = gathered_rows(replace(rows, start_score=scores), dataset.segments, exchange)
+            assert everybody.start_score is not None
+            rows, scores, dataset = everybody, everybody.start_score, exchange_columns(dataset, exchange)
+        row_exchange: Exchange = ALONE if replicated else exchange
+        loss = _objective(task, rows, row_exchange)
+        check_outputs(start, loss)
+        grower = RoundGrower(dataset, task.parameters, workers, _expander(task, dataset, workers, exchange))
+        training_rows = TrainingRows(rows.target, rows.weight)
+        run = BoostingRun(task.parameters, dataset, loss, training_rows, scores, [grower], workers, row_exchange)
+        after = replace(start, trees=(*start.trees, *finished.trees))
+        evaluators = [_evaluator(one, after, task.metrics, workers, exchange) for one in evaluation_sets]
+        result = boost(
+            run, start, evaluators, callbacks, finished=finished, on_iteration=on_iteration, exchange=exchange
+        )
+    return RankResult(**vars(result), report=_report(task, grower, exchange))
+
+
+def _empty_model(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Booster:
+    loss = _objective(task, rows, exchange)
+    return empty_model(loss, task.feature_names, task.categories, first_scores=rows.init_score is None)
+
+
+def _n_outputs(objective: ObjectiveSettings) -> int:
+    several = objective.name == "multiclass" or (objective.name == "custom" and objective.n_classes > 2)
+    return objective.n_classes if several else 1
+
+
+def _same_kind_everywhere(rows: PartitionRows, exchange: Exchange, n_outputs: int) -> PartitionRows:
+    """A rank without rows does not know what the rows of others have: give it empty arrays of the same kinds."""
+    names = ("weight", "init_score", "group_starts", "start_score")
+    given = np.array([getattr(rows, name) is not None for name in names], np.float64)
+    somewhere = exchange.maximum(given)
+    missing = [name for name, here, there in zip(names, given, somewhere, strict=True) if there and not here]
+    if missing and len(rows.target):
+        raise ValueError(f"other ranks have {missing[0]} for their rows, but this one does not: give it for all rows.")
+    no_scores = np.zeros((n_outputs, 0))
+    return PartitionRows(
+        rows.target,
+        np.zeros(0) if "weight" in missing else rows.weight,
+        no_scores if "init_score" in missing else rows.init_score,
+        np.zeros(1, np.int64) if "group_starts" in missing else rows.group_starts,
+        no_scores if "start_score" in missing else rows.start_score,
+    )
+
+
+def _objective(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Objective:
+    return objective_for(
+        task.objective.name_or_callable,
+        target=rows.target,
+        weight=rows.weight,
+        group_starts=rows.group_starts,
+        n_classes=task.objective.n_classes,
+        alpha=task.objective.alpha,
+        truncation_level=task.objective.truncation_level,
+        exchange=exchange,
+    )
+
+
+def _first_scores(rows: PartitionRows, start: Booster) -> FloatArray:
+    """Scores of the model that training goes on from."""
+    if rows.start_score is not None:
+        return rows.start_score.astype(np.float64)
+    if start.trees:
+        raise ValueError("initial_model has trees, but the rows have no start_score: compute it from the raw rows.")
+    base = np.repeat(start.base_scores[:, None], len(rows.target), axis=1)
+    return base if rows.init_score is None else rows.init_score + base
+
+
+def _expander(task: RankTask, dataset: Dataset, workers: Workers, exchange: RankExchange) -> LeafExpander:
+    if task.tree_learner == "voting":
+        return VotingParallel(dataset, task.parameters, workers, exchange, task.top_k)
+    mode = FeatureParallel if task.tree_learner == "feature" else DataParallel
+    return mode(dataset, task.parameters, workers, exchange)
+
+
+def _evaluator(
+    own: RankEvaluationSet, start: Booster, metrics: Sequence[Metric], workers: Workers, exchange: Exchange
+) -> Evaluator:
+    parts = [
+        EvaluationSet(
+            own.name, part.table, part.target, part.weight, part.init_score, part.group_starts, part.first_row_number
+        )
+        for part in own.parts
+    ]
+    return Evaluator(own.name, parts, start, metrics, workers, exchange)
+
+
+def _report(task: RankTask, grower: RoundGrower, exchange: RankExchange) -> FitReport:
+    return FitReport(
+        tree_learner=task.tree_learner,
+        rank=exchange.rank,
+        n_ranks=exchange.n_ranks,
+        rounds_per_tree=grower.rounds.per_tree,
+        bytes_per_tree=[traffic.bytes_sent for traffic in exchange.tree_traffic],
+        wait_per_tree=[traffic.wait_seconds for traffic in exchange.tree_traffic],
+        splits_in_vain=grower.rounds.splits_in_vain,
+        bytes_sent=exchange.traffic.bytes_sent,
+        wait_seconds=exchange.traffic.wait_seconds,
+        calls=exchange.traffic.calls,
+    )

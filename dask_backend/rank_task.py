@@ -1,0 +1,259 @@
+"""A rank on a worker: a task that leaves the queue of its worker, meets the other ranks and trains.
+
+Three parties touch a running rank: the thread that trains, the worker's event loop (which answers the client) and a
+watcher that ends the rank when its task is cancelled, its client goes away or its worker closes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from collectives import Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
+from dask_backend.rank import Checkpoint, IterationReport, RankEvaluationSet, RankResult, RankTask, train_rank
+from dask_backend.worker_store import WorkerStore, store_of
+from gbdt.callbacks import TrainingState
+
+_WATCH_SECONDS = 0.25
+# Reports are collected for this long: fetching each one as it comes would take processor time from training.
+_COLLECT_SECONDS = 0.25
+_ALIVE = ("executing", "long-running")
+
+
+class RankStopped(RuntimeError):  # noqa: N818 - not an error of the rank
+    """The rank was told to stop."""
+
+
+@dataclass(frozen=True)
+class RankPlace:
+    """Where a rank runs and what it works on: shares of training rows, shares of each evaluation set."""
+
+    worker: str
+    shares: frozenset[int]
+    evaluation: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True)
+class RankOrder:
+    """What all ranks of one generation are told."""
+
+    session: str
+    generation: int
+    task: RankTask
+    set_names: tuple[str, ...] = ()
+    n_jobs: int | None = None
+    resume: Checkpoint | None = None
+
+
+@dataclass(frozen=True)
+class RankOutcome:
+    """The result of a rank, and its reports from number `first_report` on, which the client may not have fetched."""
+
+    result: RankResult
+    first_report: int = 0
+    reports: list[IterationReport] = field(default_factory=list)
+
+
+class RunningRank:
+    """The state of a rank that other threads see."""
+
+    def __init__(self, generation: int) -> None:
+        self.generation = generation
+        self.place: tuple[str, str] | None = None  # where it listens, and its host
+        self.reports: list[IterationReport] = []
+        self.n_fetched = 0
+        self.over = threading.Event()
+        self._changed = threading.Condition()
+        self._record: dict[str, Any] | None = None
+        self._communicator: Communicator | None = None
+        self._reason: str | None = None
+        self._last_iteration: str | None = None
+
+    def introduce(self, record: dict[str, Any]) -> None:
+        """Hand over the record that brings the ranks together."""
+        with self._changed:
+            self._record = record
+            self._changed.notify_all()
+
+    def wait_for_record(self) -> Rendezvous:
+        with self._changed:
+            # No deadline: other ranks may wait for their worker; the watcher ends this when nobody needs it any more.
+            while self._record is None and self._reason is None:
+                self._changed.wait(1.0)
+            if self._reason is not None:
+                raise RankStopped(self._reason)
+            assert self._record is not None
+            return Rendezvous.from_dict(self._record)
+
+    def joined(self, communicator: Communicator) -> None:
+        """From now on `stop` reaches the other ranks too."""
+        with self._changed:
+            self._communicator = communicator
+            reason = self._reason
+        if reason is not None:
+            communicator.abort(reason)
+
+    def finish(self, reason: str) -> None:
+        """Let all ranks end in order after the iteration that they are at."""
+        self._last_iteration = reason
+
+    def end_if_asked(self, state: TrainingState) -> None:
+        """A callback of the engine: what `finish` asked for."""
+        if self._last_iteration is not None:
+            state.stop(self._last_iteration)
+
+    def stop(self, reason: str) -> None:
+        """End the rank, from any thread."""
+        with self._changed:
+            self._reason = self._reason or reason
+            communicator = self._communicator
+            self._changed.notify_all()
+        if communicator is not None and not self.over.is_set():
+            communicator.abort(reason)
+
+
+def run_rank(order: RankOrder, rank: int, place: RankPlace) -> RankOutcome:
+    """Train as one rank of a session on the worker that this task runs on."""
+    from distributed import get_worker, secede
+
+    worker = get_worker()
+    key = worker.get_current_task()
+    store = store_of(order.session, str(worker.address))
+    running = RunningRank(order.generation)
+    store.rank = running
+    # Ranks wait for each other, so none may keep another one (or another fit's) from starting.
+    secede()
+    watcher = threading.Thread(target=_watch, args=(worker, key, running), name=f"dmlgbm-watch-{rank}", daemon=True)
+    watcher.start()
+    try:
+        return _train(order, rank, place, store, running, worker)
+    finally:
+        running.over.set()
+        watcher.join()
+        if store.rank is running:
+            store.rank = None
+
+
+def _train(
+    order: RankOrder, rank: int, place: RankPlace, store: WorkerStore, running: RunningRank, worker: Any
+) -> RankOutcome:
+    task = replace(order.task, parameters=replace(order.task.parameters, n_threads=_threads(worker, order.n_jobs)))
+    tls = tls_contexts(worker)
+    with Listener.tcp(worker.ip) as listener:
+        data = store.rank_data(task.plan, place.shares)
+        running.place = (str(listener.address), this_host())
+        record = running.wait_for_record()
+        one_host = len(set(record.hosts)) == 1
+        options = JoinOptions(shared_memory=one_host and tls is None, tls=tls)
+        with join(record, rank, listener, options) as communicator:
+            running.joined(communicator)
+            result = train_rank(
+                communicator,
+                data,
+                task,
+                evaluation_sets=rank_evaluation_sets(order.set_names, place.evaluation, store),
+                callbacks=[running.end_if_asked] if rank == 0 else (),
+                on_iteration=running.reports.append if rank == 0 else None,
+                resume=order.resume,
+            )
+    return RankOutcome(result, running.n_fetched, running.reports[running.n_fetched :])
+
+
+def rank_evaluation_sets(
+    names: Sequence[str], shares: Sequence[tuple[int, int]], store: WorkerStore
+) -> list[RankEvaluationSet]:
+    """All evaluation sets, with the parts that this worker holds."""
+    return [
+        RankEvaluationSet(name, [store.evaluation[each] for each in shares if each[0] == number])
+        for number, name in enumerate(names)
+    ]
+
+
+def _threads(worker: Any, n_jobs: int | None) -> int:
+    """The threads that the worker has, or fewer: negative numbers count from all of them, as in scikit-learn."""
+    n_threads = int(worker.state.nthreads)
+    if n_jobs is None:
+        return n_threads
+    return min(n_threads, n_jobs) if n_jobs > 0 else max(1, n_threads + 1 + n_jobs)
+
+
+def tls_contexts(worker: Any) -> TlsContexts | None:
+    """The cluster's own certificates, where it uses them."""
+    if not str(worker.address).startswith("tls://"):
+        return None
+    server = worker.security.get_listen_args("worker")["ssl_context"]
+    client = worker.security.get_connection_args("worker")["ssl_context"]
+    return TlsContexts(server, client)
+
+
+def _watch(worker: Any, key: str, running: RunningRank) -> None:
+    """End the rank when Dask no longer wants its result."""
+    while not running.over.wait(_WATCH_SECONDS):
+        task = worker.state.tasks.get(key)
+        if task is None or task.state not in _ALIVE:
+            running.stop("its task was cancelled, or its client went away")
+        elif worker.status.name not in ("running", "paused"):
+            running.stop(f"its worker {worker.address} is {worker.status.name}")
+
+
+# What the client calls on a worker, beside its tasks.
+
+
+async def rank_place(session: str, generation: int, dask_worker: Any = None) -> tuple[str, str] | None:
+    """Where the rank of this worker listens, once it does."""
+    until = time.monotonic() + _COLLECT_SECONDS
+    while True:
+        running = store_of(session, str(dask_worker.address)).rank
+        if running is not None and running.generation == generation and running.place is not None:
+            place: tuple[str, str] = running.place
+            return place
+        if time.monotonic() > until:
+            return None
+        await asyncio.sleep(0.005)
+
+
+def introduce_rank(session: str, generation: int, record: dict[str, Any], dask_worker: Any = None) -> None:
+    """Give the record to the rank of this worker."""
+    running = store_of(session, str(dask_worker.address)).rank
+    if running is not None and running.generation == generation:
+        running.introduce(record)
+
+
+async def next_reports(
+    session: str, generation: int, n_seen: int, patience: float, dask_worker: Any = None
+) -> list[IterationReport]:
+    """The reports of rank 0 after the first `n_seen`, a few at a time."""
+    running = store_of(session, str(dask_worker.address)).rank
+    if running is None or running.generation != generation:
+        await asyncio.sleep(_COLLECT_SECONDS)
+        return []
+    started = time.monotonic()
+    while not running.over.is_set() and (waited := time.monotonic() - started) < patience:
+        if waited >= _COLLECT_SECONDS and len(running.reports) > n_seen:
+            break
+        await asyncio.sleep(0.02)
+    running.n_fetched = max(running.n_fetched, n_seen)
+    return list(running.reports[n_seen:])
+
+
+def finish_rank(session: str, generation: int, reason: str, dask_worker: Any = None) -> None:
+    """Let training end after the iteration that it is at."""
+    running = store_of(session, str(dask_worker.address)).rank
+    if running is not None and running.generation == generation:
+        running.finish(reason)
+
+
+async def stop_rank(session: str, reason: str, dask_worker: Any = None) -> bool:
+    """Stop the rank of this worker and wait until its thread has let go of the rows; whether that worked."""
+    running = store_of(session, str(dask_worker.address)).rank
+    if running is None:
+        return True
+    running.stop(reason)
+    until = time.monotonic() + 20.0
+    while not running.over.is_set() and time.monotonic() < until:
+        await asyncio.sleep(0.01)
+    return bool(running.over.is_set())

@@ -1,0 +1,189 @@
+"""One generation of ranks, seen from the client: start them, bring them together, follow them, end them.
+
+Whatever happens here (a lost worker, an error in a callback, Ctrl-C), no rank of the generation is running when the
+call returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from collectives import CollectiveError, MismatchError, Rendezvous, StaleGenerationError
+from dask_backend.cluster import DaskCluster
+from dask_backend.progress import Progress
+from dask_backend.rank import IterationReport
+from dask_backend.rank_task import (
+    RankOrder,
+    RankOutcome,
+    RankPlace,
+    RankStopped,
+    finish_rank,
+    introduce_rank,
+    next_reports,
+    rank_place,
+    run_rank,
+    stop_rank,
+)
+
+_PATIENCE = 1.0
+
+
+class RanksLostError(RuntimeError):
+    """Ranks ended that should not have: training can go on with those that are left."""
+
+
+def run_ranks(
+    cluster: DaskCluster, order: RankOrder, places: Sequence[RankPlace], progress: Progress
+) -> list[RankOutcome]:
+    """Train with a rank at each place; `progress` is told here of every iteration, in order."""
+    with _alone_on(cluster, places):
+        shared = cluster.share(order, f"order-{order.generation}")
+        futures = [
+            cluster.client.submit(
+                run_rank,
+                shared,
+                rank,
+                place,
+                key=f"dmlgbm-rank-{rank}-{order.generation}-{order.session}",
+                workers=[place.worker],
+                allow_other_workers=False,
+                pure=False,
+                retries=0,
+            )
+            for rank, place in enumerate(places)
+        ]
+        try:
+            _introduce(cluster, order, places, futures)
+            return _follow(cluster, order, places, futures, progress)
+        except BaseException as error:
+            _end(cluster, order, places, futures, f"training ended on the client: {error!r:.200}")
+            raise
+
+
+@contextlib.contextmanager
+def _alone_on(cluster: DaskCluster, places: Sequence[RankPlace]) -> Iterator[None]:
+    """One fit at a time on a worker, so that fits do not take each other's threads.
+
+    Locks are taken in one order, so nobody waits in a circle, and Dask takes them back from a client that is gone.
+    """
+    from distributed import Lock
+
+    with contextlib.ExitStack() as stack:
+        for worker in sorted(place.worker for place in places):
+            client = cluster.client
+            stack.enter_context(Lock(f"dmlgbm-{worker}", scheduler_rpc=client.scheduler, loop=client.loop))
+        yield
+
+
+def _introduce(cluster: DaskCluster, order: RankOrder, places: Sequence[RankPlace], futures: Sequence[Any]) -> None:
+    """Wait until every rank listens, then tell each where the others are."""
+    workers = [place.worker for place in places]
+    found: dict[str, tuple[str, str]] = {}
+    while len(found) < len(workers):
+        _require_running(cluster, futures, places)
+        answers = cluster.run(
+            rank_place, order.session, order.generation, workers=[each for each in workers if each not in found]
+        )
+        found.update({worker: place for worker, place in answers.items() if place is not None})
+    record = Rendezvous.create(
+        [found[worker][0] for worker in workers],
+        [found[worker][1] for worker in workers],
+        order.generation,
+        order.session,
+    )
+    cluster.run(introduce_rank, order.session, order.generation, record.as_dict(), workers=workers)
+
+
+def _follow(
+    cluster: DaskCluster,
+    order: RankOrder,
+    places: Sequence[RankPlace],
+    futures: Sequence[Any],
+    progress: Progress,
+) -> list[RankOutcome]:
+    n_seen, told = 0, False
+    while not all(future.done() for future in futures):
+        reports = cluster.client.sync(_next, cluster.client, order, places[0].worker, futures, n_seen)
+        for report in reports:
+            progress.add(report)
+        n_seen += len(reports)
+        if progress.stop_reason is not None and not told:
+            told = True
+            cluster.run(finish_rank, order.session, order.generation, progress.stop_reason, workers=[places[0].worker])
+        _require_running(cluster, futures, places)
+    _require_running(cluster, futures, places)
+    outcomes: list[RankOutcome] = cluster.gather(futures)
+    for report in outcomes[0].reports[n_seen - outcomes[0].first_report :]:
+        progress.add(report)
+    return outcomes
+
+
+async def _next(
+    client: Any, order: RankOrder, worker: str, futures: Sequence[Any], n_seen: int
+) -> list[IterationReport]:
+    """New reports, or nothing as soon as a rank has ended: asking a worker that is gone would take long."""
+    from distributed import wait
+
+    asked = asyncio.ensure_future(
+        client.run(
+            next_reports, order.session, order.generation, n_seen, _PATIENCE, workers=[worker], on_error="return"
+        )
+    )
+    pending = [future for future in futures if not future.done()]
+    ended = asyncio.ensure_future(wait(pending, return_when="FIRST_COMPLETED"))
+    try:
+        await asyncio.wait({asked, ended}, return_when=asyncio.FIRST_COMPLETED, timeout=10 * _PATIENCE)
+        if not asked.done():
+            # The worker of a rank that ended in order answers soon.
+            await asyncio.wait({asked}, timeout=_PATIENCE / 2)
+        if not asked.done():
+            return []
+        answer = asked.result().get(worker)
+        return answer if isinstance(answer, list) else []
+    finally:
+        for each in (asked, ended):
+            each.cancel()
+        await asyncio.gather(asked, ended, return_exceptions=True)
+
+
+def _require_running(cluster: DaskCluster, futures: Sequence[Any], places: Sequence[RankPlace]) -> None:
+    """Raise for ranks that failed: their own error, or RanksLostError for what other ranks can recover from."""
+    lost = []
+    if not all(future.done() for future in futures):
+        # Dask would wait for a worker of this name to return.
+        alive = cluster.workers()
+        lost = [f"worker {place.worker} is gone" for place in places if place.worker not in alive]
+    for rank, (future, place) in enumerate(zip(futures, places, strict=True)):
+        if future.status in ("pending", "finished"):
+            continue
+        error = future.exception() if future.status == "error" else None
+        if error is not None and not _is_loss(error):
+            error.add_note(f"raised on rank {rank}, worker {place.worker}")
+            raise error
+        lost.append(f"rank {rank} on {place.worker}: {error if error is not None else future.status}")
+    if lost:
+        raise RanksLostError("; ".join(lost))
+
+
+def _is_loss(error: BaseException) -> bool:
+    from distributed.scheduler import KilledWorker
+
+    if isinstance(error, MismatchError) and not isinstance(error, StaleGenerationError):
+        return False  # ranks that do different things would do so again
+    return isinstance(error, CollectiveError | RankStopped | KilledWorker | LookupError | OSError)
+
+
+def _end(
+    cluster: DaskCluster, order: RankOrder, places: Sequence[RankPlace], futures: Sequence[Any], reason: str
+) -> None:
+    """Stop what is left of a generation and wait until it has stopped."""
+    with contextlib.suppress(Exception):
+        alive = cluster.workers()
+        left = [place.worker for place in places if place.worker in alive]
+        if left:
+            cluster.run(stop_rank, order.session, reason, workers=left)
+    with contextlib.suppress(Exception):
+        cluster.client.cancel(list(futures))

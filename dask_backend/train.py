@@ -1,0 +1,299 @@
+"""Training on a cluster from start to end: bin in place, run ranks, and go on after losses.
+
+A finished iteration is a commit: the client has it. When ranks are lost, what they held is read and binned again
+on the workers there are, and a new generation of ranks goes on from the last iteration, to the same model.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from collectives import Hub
+from dask_backend.checkpoints import CheckpointFile, fingerprint_of
+from dask_backend.cluster import HERE, Cluster, DaskCluster
+from dask_backend.cost_model import Plan, choose_tree_learner
+from dask_backend.fit_report import FitReport
+from dask_backend.ingestion import RowSet, TrainingRows, cut_bins, place_evaluation
+from dask_backend.progress import Progress
+from dask_backend.rank import RankTask, train_rank
+from dask_backend.rank_task import RankOrder, RankPlace, rank_evaluation_sets
+from dask_backend.session import RanksLostError, run_ranks
+from dask_backend.worker_store import drop_store, held_shares, store_of
+from gbdt.booster import Booster
+from gbdt.callbacks import Callback, TrainingState
+from gbdt.feature_bins import NumericBins
+from gbdt.metrics import Metric
+from gbdt.objectives import ObjectiveSettings
+from gbdt.parameters import BinningParameters, TrainParameters
+from gbdt.partition_binning import BinningPlan
+from gbdt.training import TrainingResult
+
+logger = logging.getLogger("dmlgbm")
+
+# A worker that was killed is usually started again within this time; later ones are not waited for.
+_SECONDS_FOR_RETURN = 3.0
+_SECONDS_WITHOUT_WORKERS = 60.0
+
+
+class TrainingLostError(RuntimeError):
+    """Workers were lost more often than `max_restarts` allows; the message tells each time."""
+
+
+@dataclass(frozen=True)
+class ClusterJob:
+    """Everything that a fit on a cluster consists of."""
+
+    parameters: TrainParameters  # n_estimators are those to add
+    binning: BinningParameters
+    objective: ObjectiveSettings
+    columns: Booster  # names and categories, no trees
+    training: RowSet
+    evaluation: tuple[tuple[str, RowSet], ...] = ()
+    metrics: tuple[Metric, ...] = ()
+    initial_model: Booster | None = None
+    tree_learner: str = "auto"
+    top_k: int = 20
+    n_jobs: int | None = None
+    max_restarts: int = 3
+    checkpoint_dir: str | None = None
+
+
+@dataclass(frozen=True)
+class ClusterResult:
+    """The trained model, why this parallel mode was chosen, what it cost, and the losses on the way."""
+
+    training: TrainingResult
+    plan: Plan
+    report: FitReport
+    losses: list[str] = field(default_factory=list)
+
+
+def train_on_cluster(
+    cluster: Cluster, session: str, job: ClusterJob, callbacks: Sequence[Callback] = ()
+) -> ClusterResult:
+    """Train; whatever happens, the workers keep nothing of it."""
+    try:
+        summaries = cut_bins(cluster, job.training, job.columns.n_features, job.binning)
+        rows = TrainingRows(job.training, summaries, job.initial_model)
+        plan, receipts = rows.bin_everywhere(cluster, session)
+        run = _Run(cluster, session, job, rows, plan, callbacks)
+        digest = sum(receipt.digest for receipt in receipts)
+        return run.to_the_end(digest)
+    finally:
+        with contextlib.suppress(Exception):
+            cluster.run(drop_store, session)
+
+
+class _Run:
+    """One fit whose rows are binned."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        session: str,
+        job: ClusterJob,
+        rows: TrainingRows,
+        plan: BinningPlan,
+        callbacks: Sequence[Callback],
+    ) -> None:
+        self._cluster = cluster
+        self._session = session
+        self._job = job
+        self._rows = rows
+        self._plan = plan
+        self._file: CheckpointFile | None = None
+        self._progress = Progress(job.parameters, job.initial_model, callbacks, self._commit)
+        self._losses: list[str] = []
+
+    def to_the_end(self, digest: int) -> ClusterResult:
+        """Run generation after generation until the model is complete."""
+        self._restore(digest)
+        places = self._places(0)
+        self._release()
+        mode = self._mode(len(places))
+        report = FitReport(mode.tree_learner, 0, len(places), [], [], [], 0, 0, 0.0, 0)
+        while not self._progress.finished:
+            try:
+                report = self._generation(len(self._losses), places, mode.tree_learner)
+                break
+            except RanksLostError as error:
+                # A loss after the last iteration is none.
+                if not self._progress.finished:
+                    self._note(error)
+                    places = self._places_after_loss(len(places))
+        if self._file is not None:
+            self._file.remove()
+        return ClusterResult(self._progress.result(), mode, report, self._losses)
+
+    def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> FitReport:
+        job, progress = self._job, self._progress
+        task = RankTask(
+            parameters=job.parameters,
+            objective=job.objective,
+            plan=self._plan,
+            feature_names=job.columns.feature_names,
+            categories=job.columns.categories,
+            n_total_rows=job.training.n_rows,
+            metrics=job.metrics,
+            tree_learner=tree_learner,  # type: ignore[arg-type]
+            top_k=job.top_k,
+            initial_model=job.initial_model,
+        )
+        resume = progress.checkpoint if progress.n_iterations else None
+        names = tuple(name for name, _ in job.evaluation)
+        order = RankOrder(self._session, generation, task, names, job.n_jobs, resume)
+        if isinstance(self._cluster, DaskCluster):
+            return run_ranks(self._cluster, order, places, progress)[0].result.report
+        return _run_here(order, places[0], progress)
+
+    def _mode(self, n_ranks: int) -> Plan:
+        job = self._job
+        plan = choose_tree_learner(
+            n_rows=job.training.n_rows,
+            n_features=len(self._plan.storage.features),
+            n_bins=sum(self._plan.bins[feature].n_bins for feature in self._plan.storage.features),
+            n_leaves=job.parameters.num_leaves,
+            n_ranks=n_ranks,
+        )
+        if job.tree_learner != "auto":
+            plan = replace(plan, tree_learner=job.tree_learner)
+        logger.info("tree_learner=%r on %d ranks\n%s", plan.tree_learner, n_ranks, plan.reasons)
+        return plan
+
+    # Where rows are.
+
+    def _places(self, attempt: int) -> list[RankPlace]:
+        """Every share on exactly one worker, evaluation rows too; what is missing is read and binned again."""
+        cluster, job = self._cluster, self._job
+        owners = self._owners()
+        missing = [share for share in range(len(job.training.cuts)) if share not in owners]
+        if missing:
+            already: dict[str, int] = {}
+            for share, worker in owners.items():
+                already[worker] = already.get(worker, 0) + job.training.cuts[share].n_rows
+            name = f"bin-again-{attempt}"
+            receipts = self._rows.bin_shares(cluster, self._session, self._plan, missing, name, already)
+            owners.update({receipt.number: receipt.worker for receipt in receipts})
+        workers = list(dict.fromkeys(owners[share] for share in sorted(owners)))
+        watched = self._watched(workers, attempt)
+        return [
+            RankPlace(
+                worker,
+                frozenset(share for share, owner in owners.items() if owner == worker),
+                tuple(sorted(each for each, owner in watched.items() if owner == worker)),
+            )
+            for worker in workers
+        ]
+
+    def _owners(self) -> dict[int, str]:
+        """The worker of each share that is held. A worker that came back with what others have by now starts anew."""
+        owners: dict[int, str] = {}
+        alive = self._cluster.workers()
+        held = self._cluster.run(held_shares, self._session, workers=list(alive))
+        for worker in sorted(held, key=lambda each: -len(held[each][0])):
+            shares = held[worker][0]
+            if any(share in owners for share in shares):
+                self._cluster.run(drop_store, self._session, workers=[worker])
+            else:
+                owners.update(dict.fromkeys(shares, worker))
+        return owners
+
+    def _watched(self, workers: Sequence[str], attempt: int) -> dict[tuple[int, int], str]:
+        cluster = self._cluster
+        held = cluster.run(held_shares, self._session, workers=workers)
+        owners = {each: worker for worker in held for each in held[worker][1]}
+        for number, (_, rows) in enumerate(self._job.evaluation):
+            missing = [share for share in range(len(rows.cuts)) if (number, share) not in owners]
+            if missing:
+                name = f"watch-{number}-{attempt}"
+                receipts = place_evaluation(cluster, self._session, number, rows, missing, workers, name)
+                owners.update({(number, receipt.number): receipt.worker for receipt in receipts})
+        return owners
+
+    def _release(self) -> None:
+        """From here on the workers need no partition as it was read."""
+        self._job.training.source.release()
+        for _, rows in self._job.evaluation:
+            rows.source.release()
+
+    # Losses.
+
+    def _note(self, error: RanksLostError) -> None:
+        done = self._progress.n_iterations
+        self._losses.append(f"after iteration {done}: {error}")
+        logger.warning("Ranks were lost %s", self._losses[-1])
+        if len(self._losses) > self._job.max_restarts:
+            told = "\n".join(f"  {number + 1}. {loss}" for number, loss in enumerate(self._losses))
+            raise TrainingLostError(
+                f"Ranks were lost {len(self._losses)} times, but max_restarts={self._job.max_restarts}:\n{told}"
+            ) from error
+
+    def _places_after_loss(self, n_before: int) -> list[RankPlace]:
+        until_returned = time.monotonic() + _SECONDS_FOR_RETURN
+        until_any = time.monotonic() + _SECONDS_WITHOUT_WORKERS
+        while (n_workers := len(self._cluster.workers())) < n_before:
+            if n_workers and time.monotonic() > until_returned:
+                break
+            if time.monotonic() > until_any:
+                raise TrainingLostError(f"All workers are gone: {self._losses[-1]}")
+            time.sleep(0.1)
+        places = self._places(len(self._losses))
+        self._release()
+        return places
+
+    # Checkpoints.
+
+    def _commit(self, checkpoint: Any) -> None:
+        if self._file is not None:
+            self._file.write(checkpoint)
+
+    def _restore(self, digest: int) -> None:
+        job = self._job
+        if job.checkpoint_dir is None:
+            return
+        bins = (each.cuts if isinstance(each, NumericBins) else repr(each) for each in self._plan.bins)
+        self._file = CheckpointFile(
+            job.checkpoint_dir,
+            fingerprint_of(
+                (
+                    replace(job.parameters, n_threads=1),
+                    job.objective,
+                    job.columns.feature_names,
+                    job.training.n_rows,
+                    digest,
+                    "voting" if job.tree_learner == "voting" else "exact",
+                    b"" if job.initial_model is None else job.initial_model.to_bytes(),
+                    *bins,
+                )
+            ),
+        )
+        found = self._file.read()
+        if found is not None:
+            self._progress.restore(found)
+            logger.info("going on from iteration %d in %s", self._progress.n_iterations, self._file.path)
+
+
+def _run_here(order: RankOrder, place: RankPlace, progress: Progress) -> FitReport:
+    """The one rank of this process."""
+
+    def end_if_asked(state: TrainingState) -> None:
+        if progress.stop_reason is not None:
+            state.stop(progress.stop_reason)
+
+    store = store_of(order.session, HERE)
+    with Hub(1).join(0) as communicator:
+        result = train_rank(
+            communicator,
+            store.rank_data(order.task.plan, place.shares),
+            order.task,
+            evaluation_sets=rank_evaluation_sets(order.set_names, place.evaluation, store),
+            callbacks=[end_if_asked],
+            on_iteration=progress.add,
+            resume=order.resume,
+        )
+    return result.report

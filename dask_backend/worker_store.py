@@ -1,0 +1,104 @@
+"""What a worker keeps for a training session: its binned rows, its evaluation rows and the rank that runs on them.
+
+Binned partitions live here and not among Dask's own data, where they would be spilled, copied and counted twice;
+the task that made one returns a receipt. A store belongs to one session on one worker, and is dropped with it.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+from dask_backend.cluster import HERE
+from dask_backend.rank import EvaluationPart, RankData, RankPartition
+from gbdt.partition_binning import BinningPlan
+
+_lock = threading.Lock()
+_stores: dict[tuple[str, str], WorkerStore] = {}
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """Which share lies on which worker, a digest of its targets, and the features that did not share a column well."""
+
+    number: int
+    worker: str
+    digest: int = 0
+    clashing: frozenset[int] = frozenset()
+
+
+@dataclass
+class WorkerStore:
+    """The rows of one session on one worker, by the number of their share."""
+
+    partitions: dict[int, RankPartition] = field(default_factory=dict)
+    evaluation: dict[tuple[int, int], EvaluationPart] = field(default_factory=dict)  # by set and share
+    data: RankData | None = None
+    assembled: frozenset[int] = frozenset()  # the shares in `data`
+    rank: Any = None  # the running rank
+
+    def shares(self) -> frozenset[int]:
+        return self.assembled | self.partitions.keys()
+
+    def rank_data(self, plan: BinningPlan, shares: frozenset[int]) -> RankData:
+        """The rows of these shares in one piece; what was assembled before is used again."""
+        for number in self.partitions.keys() - shares:
+            del self.partitions[number]
+        if self.data is not None and not self.assembled <= shares:
+            raise LookupError(f"this worker holds shares {sorted(self.assembled)}, but {sorted(shares)} are asked for")
+        missing = shares - self.shares()
+        if missing:
+            raise LookupError(f"this worker does not hold the shares {sorted(missing)}")
+        new = [self.partitions.pop(number) for number in sorted(self.partitions)]
+        if new or self.data is None:
+            parts = [RankData.assembled(plan, new)]
+            if self.data is not None:
+                parts.append(self.data)
+                self.data = None
+            self.data = parts[0] if len(parts) == 1 else RankData.joined(plan, parts)
+        self.assembled = shares
+        return self.data
+
+
+def store_of(session: str, worker: str) -> WorkerStore:
+    """The store of a session on a worker, made on first use."""
+    with _lock:
+        return _stores.setdefault((session, worker), WorkerStore())
+
+
+def this_worker() -> str:
+    """The address of the worker that the running task is on."""
+    from distributed import get_worker
+
+    try:
+        return str(get_worker().address)
+    except ValueError:
+        return HERE
+
+
+def held_shares(session: str, dask_worker: Any = None) -> tuple[frozenset[int], frozenset[tuple[int, int]]]:
+    """What a worker has: shares of training rows, and of the evaluation sets."""
+    with _lock:
+        store = _stores.get((session, _address(dask_worker)))
+    return (frozenset(), frozenset()) if store is None else (store.shares(), frozenset(store.evaluation))
+
+
+def clear_partitions(session: str, dask_worker: Any = None) -> None:
+    """Forget the binned rows, which are going to be binned another way."""
+    with _lock:
+        store = _stores.get((session, _address(dask_worker)))
+    if store is not None:
+        store.partitions.clear()
+
+
+def drop_store(session: str, dask_worker: Any = None) -> None:
+    """The session is over: stop its rank and forget its rows."""
+    with _lock:
+        store = _stores.pop((session, _address(dask_worker)), None)
+    if store is not None and store.rank is not None:
+        store.rank.stop("the session is over")
+
+
+def _address(dask_worker: Any) -> str:
+    return HERE if dask_worker is None else str(dask_worker.address)

@@ -1,0 +1,238 @@
+"""The boosting loop: gradients, one tree for each output, scores, metrics, and again.
+
+It does not ask who holds the rows: what has to be known of the rows of others comes from an `Exchange`, and trees from
+whatever grows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from queue import SimpleQueue
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.booster import Booster
+from gbdt.callbacks import Callback, Evaluation, TrainingState
+from gbdt.dataset import Dataset
+from gbdt.evaluation import EarlyStopping, Evaluator
+from gbdt.exchange import ALONE, Exchange
+from gbdt.grown_tree import GrownTree
+from gbdt.leaf_fitting import add_to_scores, newton_values, percentile_values
+from gbdt.objectives import Objective
+from gbdt.parameters import TrainParameters
+from gbdt.quantisation import Quantised, quantise
+from gbdt.sampling import bag_of
+from gbdt.threads import Workers
+from gbdt.tree import Tree
+from gbdt.tree_building import tree_over_values
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The model and how it came about."""
+
+    booster: Booster
+    evaluations: dict[str, dict[str, list[float]]]  # by set, then metric
+    best_iteration: int | None
+    best_score: dict[str, dict[str, float]] | None
+    stop_reason: str | None
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """What is known of each training row besides its features."""
+
+    target: FloatArray
+    weight: FloatArray | None = None
+    init_score: FloatArray | None = None  # [output, row]
+    group_starts: npt.NDArray[np.int64] | None = None
+
+
+class Grower(Protocol):
+    """Whatever grows one tree at a time over the rows of a data set."""
+
+    words: npt.NDArray[np.int64]
+
+    def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
+        """Grow one tree over all rows, or over those in `bag`."""
+
+    def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
+        """Write the leaf of every row outside the bag to the tree's labels."""
+
+
+class BoostingRun:
+    """The arrays of one training run and one iteration over them."""
+
+    def __init__(
+        self,
+        parameters: TrainParameters,
+        dataset: Dataset,
+        loss: Objective,
+        rows: TrainingRows,
+        scores: FloatArray,
+        growers: Sequence[Grower],
+        workers: Workers,
+        exchange: Exchange = ALONE,
+    ) -> None:
+        self.parameters = parameters
+        self.scores = scores  # [output, row]
+        self._exchange = exchange
+        self._dataset = dataset
+        self._loss = loss
+        self._rows = rows
+        self._workers = workers
+        self._gradients = np.empty(scores.shape, np.float32)
+        self._hessians = np.empty((len(scores), 0 if loss.constant_hessian else dataset.n_rows), np.float32)
+        self._n_total_rows = int(exchange.sum(np.array([dataset.n_rows], np.int64))[0])
+        # Several growers: one thread a tree, nothing to wait for. One grower: all threads in the tree.
+        self._one_thread = Workers(1)
+        several = len(growers) > 1
+        self._output_workers = workers if several else self._one_thread
+        self._tree_workers = self._one_thread if several else workers
+        self._growers: SimpleQueue[Grower] = SimpleQueue()
+        for grower in growers:
+            self._growers.put(grower)
+
+    def iterate(self, iteration: int) -> list[Tree]:
+        """Grow the trees of one iteration (counted from 0 over the whole model) and add them to the scores."""
+        self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
+        bag = bag_of(self.parameters, iteration, self._dataset.segments, self._exchange)
+        n_outputs = self._loss.n_outputs
+        outputs = range(n_outputs)
+        return self._output_workers.run_each(
+            lambda output: self._grow(output, iteration * n_outputs + output, bag), outputs
+        )
+
+    def _grow(self, output: int, number: int, bag: npt.NDArray[np.uint32] | None) -> Tree:
+        parameters, workers, exchange = self.parameters, self._tree_workers, self._exchange
+        gradients, hessians = self._gradients[output], self._hessians[output]
+        grower = self._growers.get()
+        try:
+            quantised = quantise(
+                gradients,
+                hessians,
+                precision=parameters.precision,
+                segments=self._dataset.segments,
+                seed=parameters.seed,
+                tree=number,
+                workers=workers,
+                buffer=grower.words,
+                exchange=exchange,
+                n_total_rows=self._n_total_rows,
+            )
+            grown = grower.grow(quantised, bag, number)
+            values, weights = newton_values(grown, gradients, hessians, quantised, parameters, workers, exchange)
+            if self._loss.leaf_percentile is not None:
+                residuals = self._rows.target - self.scores[output]
+                values = percentile_values(
+                    grown, residuals, self._rows.weight, self._loss.leaf_percentile, parameters.learning_rate, exchange
+                )
+            if bag is not None:
+                grower.label_others(grown, bag)
+            add_to_scores(grown, values, self.scores[output], workers)
+            gain_unit = quantised.hessian_scale / quantised.gradient_scale**2
+            return tree_over_values(grown, self._dataset, gain_unit, values, weights)
+        finally:
+            self._growers.put(grower)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Iterations of this fit that were made before, and what was measured after each of them."""
+
+    trees: tuple[Tree, ...] = ()
+    evaluations: tuple[tuple[Evaluation, ...], ...] = ()
+
+
+NOTHING_FINISHED = Finished()
+
+
+@dataclass(frozen=True)
+class IterationReport:
+    """What one iteration added."""
+
+    iteration: int  # 1 for the first of this fit
+    n_iterations: int  # asked for
+    new_trees: Booster  # the trees of this iteration alone
+    evaluations: list[Evaluation]
+
+
+def boost(
+    run: BoostingRun,
+    start: Booster,
+    evaluators: Sequence[Evaluator],
+    callbacks: Sequence[Callback],
+    *,
+    finished: Finished = NOTHING_FINISHED,
+    on_iteration: Callable[[IterationReport], None] | None = None,
+    exchange: Exchange = ALONE,
+) -> TrainingResult:
+    """Add iterations to `start`. Callbacks and `on_iteration` are called where the exchange leads."""
+    parameters = run.parameters
+    stopping = EarlyStopping(parameters.early_stopping_rounds) if parameters.early_stopping_rounds else None
+    history: dict[str, dict[str, list[float]]] = {}
+    trees: list[Tree] = [*start.trees, *finished.trees]
+    n_finished = len(finished.trees) // start.n_outputs
+    reason = None
+    for iteration, evaluations in enumerate(finished.evaluations, 1):
+        reason = _noted(history, stopping, start.n_iterations + iteration, list(evaluations))
+    anybody_watches = bool(exchange.maximum(np.array([len(callbacks)], np.float64))[0])
+    for iteration in range(n_finished + 1, parameters.n_estimators + 1):
+        if reason is not None:
+            break
+        new_trees = run.iterate(start.n_iterations + iteration - 1)
+        trees.extend(new_trees)
+        latest = _with_trees(start, new_trees)
+        measured = [evaluation for evaluator in evaluators for evaluation in evaluator.evaluate(latest)]
+        reason = _noted(history, stopping, start.n_iterations + iteration, measured)
+        if on_iteration is not None and exchange.leads:
+            on_iteration(IterationReport(iteration, parameters.n_estimators, latest, measured))
+        if anybody_watches:
+            state = TrainingState(iteration, parameters.n_estimators, measured, lambda: _with_trees(start, trees))
+            state.stop_reason = reason
+            for callback in callbacks if exchange.leads else ():
+                callback(state)
+            reason = _agreed(state.stop_reason, exchange)
+    booster = _with_trees(start, trees)
+    if stopping is None or stopping.best_iteration == 0:
+        return TrainingResult(booster, history, None, None, reason)
+    return TrainingResult(booster, history, stopping.best_iteration, _by_set(stopping.best_evaluations), reason)
+
+
+def _noted(
+    history: dict[str, dict[str, list[float]]],
+    stopping: EarlyStopping | None,
+    iteration: int,
+    evaluations: list[Evaluation],
+) -> str | None:
+    """Append to the history; the reason to stop early, if there is one."""
+    for evaluation in evaluations:
+        history.setdefault(evaluation.set_name, {}).setdefault(evaluation.metric, []).append(evaluation.value)
+    return stopping.update(iteration, evaluations) if stopping is not None and evaluations else None
+
+
+def _agreed(reason: str | None, exchange: Exchange) -> str | None:
+    """The reason to stop of the process that leads."""
+    if exchange.alone:
+        return reason
+    letters = np.array([ord(letter) for letter in reason or ""], np.float64)
+    n_letters = int(exchange.decided(np.array([-1 if reason is None else len(letters)], np.float64))[0])
+    if n_letters < 0:
+        return None
+    return "".join(chr(int(letter)) for letter in exchange.decided(np.resize(letters, n_letters)))
+
+
+def _with_trees(start: Booster, trees: Sequence[Tree]) -> Booster:
+    return replace(start, trees=tuple(trees), metadata={})
+
+
+def _by_set(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, float]]:
+    scores: dict[str, dict[str, float]] = {}
+    for evaluation in evaluations:
+        scores.setdefault(evaluation.set_name, {})[evaluation.metric] = evaluation.value
+    return scores

@@ -1,0 +1,131 @@
+"""Where a call is carried out: in this process, or by Dask where the data is a Dask collection.
+
+`dask_backend` is imported when the first collection comes, so that nobody else waits for Dask.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.utils.validation import check_is_fitted
+
+from sklearn_api.parameter_values import n_threads_of
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+Columns = Callable[[Any, int], Sequence[Any]]
+"""The names of the second axis of a result, from the estimator and the width."""
+
+
+def is_dask_collection(value: object) -> bool:
+    """Whether this is a Dask collection: nobody has one before importing Dask."""
+    dask = sys.modules.get("dask.base")
+    return dask is not None and bool(dask.is_dask_collection(value))
+
+
+def numbered(estimator: Any, n_columns: int) -> Sequence[Any]:
+    """Columns without names of their own."""
+    return range(n_columns)
+
+
+def of_classes(estimator: Any, n_columns: int) -> Sequence[Any]:
+    """One column for each class."""
+    return estimator.classes_.tolist()
+
+
+def lazy_on_collections(columns: Columns = numbered) -> Callable[[Method], Method]:
+    """Make a method that gives one result a row work on Dask collections too: it then returns a lazy collection."""
+
+    def decorate(method: Method) -> Method:
+        signature = inspect.signature(method)
+
+        @functools.wraps(method)
+        def call(self: Any, X: Any, *given: Any, **options: Any) -> Any:
+            if not is_dask_collection(X):
+                return method(self, X, *given, **options)
+            bound = signature.bind(self, X, *given, **options)
+            arguments = {name: value for name, value in bound.arguments.items() if name not in ("self", "X")}
+            return _predicted_lazily(self, X, _Call(method.__name__, arguments), columns)
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+def staged_on_collections(stage: str) -> Callable[[Method], Method]:
+    """Make a method that gives results after each iteration work on Dask collections: a lazy one for each stage."""
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def call(self: Any, X: Any) -> Any:
+            if not is_dask_collection(X):
+                return method(self, X)
+            check_is_fitted(self)
+            return (getattr(self, stage)(X, num_iteration=n + 1) for n in range(self.n_iter_))
+
+        return call  # type: ignore[return-value]
+
+    return decorate
+
+
+class _Call:
+    """A method call that is made on every block, with as many threads as the block may have."""
+
+    def __init__(self, method: str, arguments: dict[str, Any]) -> None:
+        self._method = method
+        self._arguments = arguments
+
+    def __call__(self, estimator: Any, X: Any, n_threads: int) -> npt.NDArray[Any]:
+        own = _snapshot(estimator)
+        own.n_jobs = n_threads
+        return getattr(own, self._method)(X, **self._arguments)
+
+
+def _predicted_lazily(estimator: Any, X: Any, call: _Call, columns: Columns) -> Any:
+    from dask_backend.prediction import BlockPrediction, predict_blocks
+
+    check_is_fitted(estimator)
+    # A row of missing values shows what a result looks like, and whether the columns of X are those of the model.
+    example = call(estimator, _missing_row(X, estimator.n_features_in_), 1)
+    names = columns(estimator, example.shape[1]) if example.ndim == 2 else ()
+    max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
+    return predict_blocks(X, _snapshot(estimator), BlockPrediction(call, example, names, max_threads))
+
+
+def _snapshot(estimator: Any) -> Any:
+    """The estimator as it is now: a later fit must not change a prediction that has not been computed yet."""
+    snapshot = object.__new__(type(estimator))
+    vars(snapshot).update(vars(estimator))
+    return snapshot
+
+
+def _missing_row(X: Any, n_features: int) -> Any:
+    names = getattr(X, "columns", None)
+    if names is None:
+        shape: tuple[float, ...] = getattr(X, "shape", ())
+        width = int(shape[1]) if len(shape) == 2 and shape[1] == shape[1] else n_features
+        return np.full((1, width), np.nan, np.float32)
+    import pandas as pd
+
+    return pd.DataFrame(np.full((1, len(names)), np.nan, np.float32), columns=names)
+
+
+# Parameters that only a fit on a cluster looks at, with their defaults.
+_CLUSTER_PARAMETERS = {"tree_learner": "auto", "top_k": 20, "max_restarts": 3, "checkpoint_dir": None}
+
+
+def warn_of_cluster_parameters(estimator: Any) -> None:
+    """Say which parameters a fit in this process does not use."""
+    unused = [name for name, default in _CLUSTER_PARAMETERS.items() if getattr(estimator, name) != default]
+    if unused:
+        warnings.warn(
+            f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect here: X is not a Dask collection, "
+            "so the fit runs in this process.",
+            stacklevel=4,
+        )

@@ -1,0 +1,195 @@
+"""`fit` on Dask collections: what the estimators know, handed to the learner on the cluster.
+
+The client sees small things only (descriptions of partitions, labels, queries). From these it decides, as a local fit
+of all rows would, what columns, categories, classes and shares there are; workers turn partitions into rows.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+
+from gbdt.callbacks import Callback, log_evaluation
+from sklearn_api.collection_rows import Described, described_rows, local_rows, rows_without, split_cuts
+from sklearn_api.continuation import Start
+from sklearn_api.evaluation import GivenSet
+from sklearn_api.fitting import checked_callbacks, metrics_of, n_outputs_of
+from sklearn_api.labels import Labels, require_weighted_classes, weights_of_classes
+from sklearn_api.partition_rows import RowRules, rows_of
+from sklearn_api.partition_schema import LabelSummary, merged_labels, unified_columns
+from sklearn_api.partitions import PartitionReader
+from sklearn_api.row_data import RowData
+from sklearn_api.targets import FloatArray
+
+if TYPE_CHECKING:
+    from dask_backend.cluster import Cluster
+    from dask_backend.ingestion import RowSet
+    from gbdt.booster import Booster
+    from gbdt.objectives import ObjectiveSettings
+    from sklearn_api.base import BoostedTrees
+    from sklearn_api.parameter_values import EngineParameters
+
+Estimator = TypeVar("Estimator", bound="BoostedTrees")
+NamedSet = tuple[str, "RowSet"]
+
+
+@dataclass(frozen=True)
+class CollectionInput:
+    """What `fit` got beside its evaluation sets, as the user passed it."""
+
+    X: Any
+    y: Any
+    sample_weight: Any = None
+    init_score: Any = None
+    group: Any = None
+    qid: Any = None
+
+    def collections(self) -> list[Any]:
+        return [self.X, self.y, self.sample_weight, self.init_score, self.group, self.qid]
+
+
+def fit_collection(
+    estimator: Estimator,
+    rows: CollectionInput,
+    given: Sequence[GivenSet],
+    init_model: Any,
+    callbacks: Sequence[Callback] | None,
+) -> Estimator:
+    """Train on the workers of the current client (or in this process), and store the result."""
+    from dask_backend.cluster import connected
+
+    parameters = estimator._engine_parameters()
+    start = estimator._starting_point(init_model)
+    session = secrets.token_hex(8)
+    with connected(rows.collections(), session) as cluster:
+        fit = _CollectionFit(cluster, session, estimator, parameters, start)
+        fit.run(rows, given, checked_callbacks(callbacks))
+    return estimator
+
+
+class _CollectionFit:
+    """One fit on one cluster."""
+
+    def __init__(
+        self, cluster: Cluster, session: str, estimator: BoostedTrees, parameters: EngineParameters, start: Start
+    ) -> None:
+        self._cluster = cluster
+        self._session = session
+        self._estimator = estimator
+        self._parameters = parameters
+        self._start = start
+        self._name = type(estimator).__name__
+
+    def run(self, rows: CollectionInput, given: Sequence[GivenSet], callbacks: Sequence[Callback]) -> None:
+        from dask_backend.train import ClusterJob, train_on_cluster
+
+        estimator, parameters, start = self._estimator, self._parameters, self._start
+        described = self._described(rows)
+        schema = unified_columns(described.partitions)
+        labels = merged_labels(described.partitions) if estimator._target_kind == "classes" else None
+        classes = None if labels is None else labels.classes
+        objective = estimator._objective_settings(0 if classes is None else len(classes))
+        n_outputs = n_outputs_of(objective)
+        start.require_same_objective(objective.name, n_outputs)
+        described.require_scores(n_outputs)
+        rules = RowRules(schema, classes, self._class_weights(labels), described.lengths)
+        training = described.row_set(rules, rows_of)
+        watched = [self._watched(each, schema.columns, classes, n_outputs) for each in given]
+        if parameters.train.early_stopping_rounds is not None and not watched:
+            training, watched = self._set_aside(training, described, classes)
+        job = ClusterJob(
+            parameters=replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
+            binning=parameters.binning,
+            objective=objective,
+            columns=schema.columns,
+            training=training,
+            evaluation=tuple(watched),
+            metrics=tuple(self._metrics(objective, watched)),
+            initial_model=start.booster,
+            tree_learner=estimator.tree_learner,
+            top_k=int(estimator.top_k),
+            n_jobs=None if estimator.n_jobs is None else int(estimator.n_jobs),
+            max_restarts=int(estimator.max_restarts),
+            checkpoint_dir=None if estimator.checkpoint_dir is None else os.fspath(estimator.checkpoint_dir),
+        )
+        report_every = int(estimator.verbose)
+        all_callbacks = [*([log_evaluation(report_every)] if report_every else []), *callbacks]
+        result = train_on_cluster(self._cluster, self._session, job, all_callbacks)
+        estimator._store(result.training)
+        estimator.plan_ = result.plan
+        estimator.fit_report_ = result.report
+        if classes is not None:
+            estimator.classes_ = classes
+
+    def _described(self, rows: CollectionInput) -> Described:
+        estimator = self._estimator
+        reader = PartitionReader(
+            estimator._target_kind,
+            self._name,
+            estimator.categorical_feature,
+            self._start.booster,
+            estimator.handle_unknown,
+        )
+        return described_rows(self._cluster, reader, rows, "read", needs_queries=estimator._needs_queries)
+
+    def _class_weights(self, labels: LabelSummary | None) -> FloatArray | None:
+        if labels is None:
+            return None
+        self._start.require_same_classes(labels.classes)
+        weights = weights_of_classes(getattr(self._estimator, "class_weight", None), labels.classes, labels.counts)
+        present = labels.weighted if weights is None else labels.weighted & (weights > 0)
+        require_weighted_classes(labels.classes, present)
+        return weights
+
+    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedSet:
+        from dask_backend.collections import is_collection
+
+        if not is_collection(given.X):
+            name, local = self._estimator._watched(given, columns, classes, n_outputs)
+            return name, local_rows(self._cluster, local, f"local-{given.label}")
+        estimator = self._estimator
+        label = f" of {given.label}"
+        reader = PartitionReader(
+            estimator._target_kind, self._name, "auto", columns, estimator.handle_unknown, set_label=label
+        )
+        rows = CollectionInput(given.X, given.y, given.sample_weight, given.init_score, given.group, given.qid)
+        described = described_rows(
+            self._cluster, reader, rows, f"read-{given.label}", label, needs_queries=estimator._needs_queries
+        )
+        described.require_scores(n_outputs)
+        schema = unified_columns(described.partitions, f"X{label}")
+        rules = RowRules(replace(schema, columns=columns), classes, None, described.lengths, label)
+        return given.name, described.row_set(rules, rows_of)
+
+    def _set_aside(
+        self, training: RowSet, described: Described, classes: Labels | None
+    ) -> tuple[RowSet, list[NamedSet]]:
+        """Rows for early stopping to watch: the very rows that a local fit would take."""
+        target = np.zeros(0)
+        if classes is not None:
+            target = described.targets(training)
+        rows, groups = self._estimator._split(
+            training.n_rows, target, described.boundaries, self._parameters.train.seed
+        )
+        learnt = split_cuts(training.cuts, rows.training, groups and groups.training, described.boundaries)
+        watched = split_cuts(training.cuts, rows.validation, groups and groups.validation, described.boundaries)
+        return rows_without(training, learnt), [("validation", rows_without(training, watched))]
+
+    def _metrics(self, objective: ObjectiveSettings, watched: Sequence[NamedSet]) -> list[Any]:
+        estimator = self._estimator
+        if not watched:
+            return []
+
+        def example() -> RowData:
+            first = watched[0][1]
+            parts = self._cluster.gather(first.parts_of(0))
+            return first.rows_of(parts, first.rules, first.cuts[0])  # type: ignore[return-value]
+
+        return metrics_of(
+            self._parameters, objective, estimator.eval_metric, getattr(estimator, "eval_at", ()), example
+        )

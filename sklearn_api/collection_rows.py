@@ -1,0 +1,169 @@
+"""Partitions of a Dask collection, described, as sets of rows that the cluster can bin or watch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from sklearn_api.holdout import taken
+from sklearn_api.partition_rows import RowCut, RowRules, share_cuts
+from sklearn_api.partition_schema import merged_queries
+from sklearn_api.partitions import PartitionDescription, PartitionReader, describe
+from sklearn_api.row_data import RowData
+from sklearn_api.targets import FloatArray, IntArray, group_boundaries, require_weight
+
+if TYPE_CHECKING:
+    from dask_backend.cluster import Cluster
+    from dask_backend.ingestion import PartitionSource, RowSet, RowsOf
+    from sklearn_api.collection_fitting import CollectionInput
+
+# Partitions that take more than this share of the workers' memory are read again for every step.
+_SHARE_OF_MEMORY = 0.3
+# Fewer rows of a local evaluation set than this are not worth another worker.
+_ROWS_OF_A_BLOCK = 4096
+
+
+@dataclass(frozen=True)
+class Described:
+    """A collection whose partitions were read once: what they hold, and where queries start."""
+
+    cluster: Cluster
+    source: PartitionSource
+    partitions: Sequence[PartitionDescription]
+    boundaries: IntArray | None
+    label: str
+
+    @property
+    def lengths(self) -> tuple[int, ...]:
+        return tuple(each.n_rows for each in self.partitions)
+
+    def row_set(self, rules: RowRules, function: RowsOf) -> RowSet:
+        """The rows of all partitions in shares."""
+        from dask_backend.ingestion import RowSet
+
+        cuts = share_cuts(self.lengths, self.boundaries)
+        return RowSet(self.source, rules, cuts, function)
+
+    def require_scores(self, n_outputs: int) -> None:
+        """Whether init_score has a number for each output."""
+        for number, each in enumerate(self.partitions):
+            if each.n_scores not in (None, n_outputs):
+                raise ValueError(
+                    f"init_score{self.label} must have {n_outputs} numbers a row, but partition {number} has "
+                    f"{each.n_scores}."
+                )
+
+    def targets(self, rows: RowSet) -> FloatArray:
+        """The targets of all rows, on the client."""
+        arguments = [(rows.rows_of, rows.parts_of(share), rows.rules, cut) for share, cut in enumerate(rows.cuts)]
+        return np.concatenate(self.cluster.gather(self.cluster.map(_target, arguments, "target"))).astype(np.float64)
+
+
+def described_rows(
+    cluster: Cluster, reader: PartitionReader, rows: CollectionInput, name: str, label: str = "", *, needs_queries: bool
+) -> Described:
+    """Read every partition where it is, and describe it."""
+    from dask_backend.ingestion import PartitionSource
+    from dask_backend.row_inputs import partition_inputs
+
+    if rows.y is None:
+        raise ValueError(f"This estimator requires y{label} to be passed, but the target y{label} is None.")
+    vectors = {"y": rows.y, "sample_weight": rows.sample_weight, "init_score": rows.init_score, "qid": rows.qid}
+    inputs = partition_inputs(rows.X, vectors, f"X{label}")
+    source = PartitionSource(cluster, reader, inputs, name)
+    partitions = _descriptions(cluster, source, reader, f"describe-{name}")
+    for error in (each.error for each in partitions if each.error is not None):
+        raise error
+    if rows.sample_weight is not None:
+        require_weight(any(each.has_weight for each in partitions), f"sample_weight{label}")
+    boundaries = _boundaries(rows, partitions, label) if needs_queries else None
+    return Described(cluster, source, partitions, boundaries, label)
+
+
+def _descriptions(
+    cluster: Cluster, source: PartitionSource, reader: PartitionReader, name: str
+) -> list[PartitionDescription]:
+    """A description of every partition. Partitions are kept for the steps to come as long as there is room."""
+    handles = cluster.map(describe, [(each, reader.target) for each in source.handles(range(len(source)))], name)
+    room = _SHARE_OF_MEMORY * cluster.memory()
+
+    def weigh(description: PartitionDescription) -> None:
+        nonlocal room
+        room -= description.n_bytes
+        if room < 0 and not source.is_large:
+            source.is_large = True
+            source.release()
+
+    return cluster.gather_each(handles, weigh)
+
+
+def local_rows(cluster: Cluster, rows: RowData, name: str) -> RowSet:
+    """Rows of this process in a block for each worker, queries whole."""
+    from dask_backend.ingestion import PartitionSource, RowSet
+    from dask_backend.row_inputs import PartitionInputs
+
+    n_rows = rows.table.n_rows
+    n_blocks = max(1, min(len(cluster.workers()), n_rows // _ROWS_OF_A_BLOCK))
+    lengths = np.diff([n_rows * block // n_blocks for block in range(n_blocks + 1)]).tolist()
+    blocks, first, first_group = [], 0, 0
+    for cut in share_cuts(lengths, rows.group_starts):
+        n_groups = 0 if cut.group_starts is None else len(cut.group_starts) - 1
+        groups = None if cut.group_starts is None else np.arange(first_group, first_group + n_groups)
+        blocks.append(taken(rows, np.arange(first, first + cut.n_rows), groups))
+        first, first_group = first + cut.n_rows, first_group + n_groups
+    inputs = [PartitionInputs(number, block, {}) for number, block in enumerate(blocks)]
+    cuts = [RowCut(((number, 0, block.table.n_rows),)) for number, block in enumerate(blocks)]
+    return RowSet(PartitionSource(cluster, _as_given, inputs, name), None, cuts, _first)
+
+
+def split_cuts(
+    cuts: Sequence[RowCut], rows: IntArray, groups: IntArray | None, boundaries: IntArray | None
+) -> list[RowCut]:
+    """Shares with some of their rows only; `rows` and `groups` are numbered over all shares."""
+    split, first, first_group = [], 0, 0
+    for cut in cuts:
+        last = first + cut.n_rows
+        own = rows[np.searchsorted(rows, first) : np.searchsorted(rows, last)] - first
+        own_groups = None
+        if groups is not None and boundaries is not None:
+            last_group = int(np.searchsorted(boundaries, last))
+            own_groups = (
+                groups[np.searchsorted(groups, first_group) : np.searchsorted(groups, last_group)] - first_group
+            )
+            first_group = last_group
+        if len(own):
+            split.append(replace(cut, rows=own, groups=own_groups))
+        first = last
+    return split
+
+
+def rows_without(rows: RowSet, cuts: Sequence[RowCut]) -> RowSet:
+    """The same partitions cut otherwise."""
+    return replace(rows, cuts=cuts)
+
+
+def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str) -> IntArray:
+    if rows.qid is not None and rows.group is None:
+        return merged_queries(partitions, f"qid{label}")
+    from dask_backend.collections import is_collection
+
+    sizes = rows.group.compute() if is_collection(rows.group) else rows.group
+    n_rows = sum(each.n_rows for each in partitions)
+    return group_boundaries(sizes, rows.qid, n_rows, (f"group{label}", f"qid{label}"))
+
+
+def _target(rows_of: RowsOf, parts: list[Any], rules: RowRules, cut: RowCut) -> Any:
+    """Class numbers of a share, as narrow as they come."""
+    target = rows_of(parts, rules, cut).target
+    return target.astype(np.uint8) if target.max(initial=0) < 256 else target
+
+
+def _as_given(number: int, X: Any, vectors: Any) -> Any:
+    return X
+
+
+def _first(parts: Sequence[Any], rules: Any, cut: Any) -> Any:
+    return parts[0]

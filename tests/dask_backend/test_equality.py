@@ -1,0 +1,324 @@
+"""A fit on a cluster gives the model, the metrics and the stopping point of a local fit, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client
+
+from dask_backend.cluster import DaskCluster
+from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from tests.dask_backend.tables import N_ROWS, UNEVEN, in_partitions, mixed_frame, signal
+
+FitCase = tuple[Any, dict[str, Any]]
+"""An estimator, and the arguments of fit as local values."""
+
+
+def frame_and_signal() -> tuple[pd.DataFrame, np.ndarray]:
+    X = mixed_frame()
+    return X, signal(X)
+
+
+def binary() -> FitCase:
+    X, z = frame_and_signal()
+    return DMLGBMClassifier(n_estimators=6), {"X": X, "y": pd.Series(np.where(z > 1, "yes", "no"))}
+
+
+def multiclass_with_weights() -> FitCase:
+    X, z = frame_and_signal()
+    weight = np.random.default_rng(2).integers(0, 3, N_ROWS).astype(float)
+    estimator = DMLGBMClassifier(n_estimators=3, class_weight="balanced")
+    return estimator, {"X": X, "y": pd.Series(np.digitize(z, [0, 1, 2])), "sample_weight": pd.Series(weight)}
+
+
+def regression_with_sampling() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMRegressor(
+        n_estimators=5, subsample=0.6, subsample_freq=1, colsample_bytree=0.7, colsample_bynode=0.8, random_state=7
+    )
+    return estimator, {"X": X, "y": pd.Series(z)}
+
+
+def absolute_loss() -> FitCase:
+    X, z = frame_and_signal()
+    return DMLGBMRegressor(objective="l1", n_estimators=4), {"X": X, "y": pd.Series(z)}
+
+
+def poisson_with_first_scores() -> FitCase:
+    X, z = frame_and_signal()
+    first = pd.Series(np.linspace(-0.5, 0.5, N_ROWS))
+    counts = pd.Series(np.floor(np.exp(np.clip(z, -2, 2))))
+    return DMLGBMRegressor(objective="poisson", n_estimators=4), {"X": X, "y": counts, "init_score": first}
+
+
+def few_bins_level_by_level() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMRegressor(
+        n_estimators=4, max_bin=15, subsample_for_bin=300, grow_policy="depthwise", max_depth=4, precision="exact"
+    )
+    return estimator, {"X": X, "y": pd.Series(z)}
+
+
+def listed_categories() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMRegressor(n_estimators=4, categorical_feature=["whole"], max_cat_to_onehot=2, cat_smooth=1)
+    return estimator, {"X": X, "y": pd.Series(z)}
+
+
+def plain_array() -> FitCase:
+    X, z = frame_and_signal()
+    numbers = X[["number", "whole", "narrow"]].to_numpy()
+    return DMLGBMClassifier(n_estimators=5), {"X": numbers, "y": (z > 1).astype(np.int64)}
+
+
+def ranking_by_ids() -> FitCase:
+    X, z = frame_and_signal()
+    ids = pd.Series(np.repeat(np.arange(N_ROWS // 7 + 1), 7)[:N_ROWS])
+    return DMLGBMRanker(n_estimators=4), {"X": X, "y": pd.Series(np.digitize(z, [0, 1, 2])), "qid": ids}
+
+
+def ranking_by_sizes() -> FitCase:
+    X, z = frame_and_signal()
+    sizes = [500, 1, 300, N_ROWS - 801]
+    return DMLGBMRanker(n_estimators=3), {"X": X, "y": pd.Series(np.digitize(z, [0, 1])), "group": sizes}
+
+
+def early_stopping_on_rows_set_aside() -> FitCase:
+    X, z = frame_and_signal()
+    labels = pd.Series(np.digitize(z, [0.5, 1.5]))
+    estimator = DMLGBMClassifier(
+        n_estimators=40, learning_rate=0.5, early_stopping=True, early_stopping_rounds=2, random_state=3
+    )
+    return estimator, {"X": X, "y": labels}
+
+
+def regression_early_stopping_on_rows_set_aside() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMRegressor(
+        n_estimators=40, learning_rate=0.5, early_stopping=True, early_stopping_rounds=2, validation_fraction=0.3
+    )
+    return estimator, {"X": X, "y": pd.Series(z)}
+
+
+def ranking_early_stopping_on_queries_set_aside() -> FitCase:
+    estimator, arguments = ranking_by_ids()
+    return estimator.set_params(n_estimators=30, early_stopping=True, early_stopping_rounds=2), arguments
+
+
+def several_evaluation_sets() -> FitCase:
+    X, z = frame_and_signal()
+    other = mixed_frame(333, seed=9)
+    y, other_y = pd.Series(z > 1), pd.Series(signal(other, 8) > 1)
+    estimator = DMLGBMClassifier(
+        n_estimators=30,
+        learning_rate=0.5,
+        early_stopping=True,
+        early_stopping_rounds=3,
+        eval_metric=["auc", "logloss", "error"],
+    )
+    weight = pd.Series(np.linspace(0, 1, 333))
+    return estimator, {
+        "X": X,
+        "y": y,
+        "eval_set": [(other, other_y), (X, y)],
+        "eval_names": ["other", "own"],
+        "eval_sample_weight": [weight, None],
+    }
+
+
+def going_on_from_a_model() -> FitCase:
+    estimator, arguments = binary()
+    before = DMLGBMClassifier(n_estimators=3).fit(**arguments)
+    return estimator, {**arguments, "init_model": before}
+
+
+CASES: list[Callable[[], FitCase]] = [
+    binary,
+    multiclass_with_weights,
+    regression_with_sampling,
+    absolute_loss,
+    poisson_with_first_scores,
+    few_bins_level_by_level,
+    listed_categories,
+    plain_array,
+    ranking_by_ids,
+    ranking_by_sizes,
+    early_stopping_on_rows_set_aside,
+    regression_early_stopping_on_rows_set_aside,
+    ranking_early_stopping_on_queries_set_aside,
+    several_evaluation_sets,
+    going_on_from_a_model,
+]
+
+
+def collected(arguments: dict[str, Any], partitions: Any) -> dict[str, Any]:
+    """The same arguments as Dask collections."""
+    n_rows = len(arguments["X"])
+    lazy = {}
+    for name, value in arguments.items():
+        if name == "eval_set":
+            lazy[name] = [(in_partitions(X, 2), in_partitions(y, 2)) for X, y in value]
+        elif name == "eval_sample_weight":
+            lazy[name] = [None if each is None else in_partitions(each, 2) for each in value]
+        elif isinstance(value, pd.DataFrame | pd.Series | np.ndarray) and len(value) == n_rows:
+            lazy[name] = in_partitions(value, partitions)
+        else:
+            lazy[name] = value
+    return lazy
+
+
+def assert_same_fit(found: Any, expected: Any) -> None:
+    assert found.booster_.to_bytes() == expected.booster_.to_bytes()
+    assert found.evals_result_ == expected.evals_result_
+    assert found.best_iteration_ == expected.best_iteration_
+    assert found.best_score_ == expected.best_score_
+    if hasattr(expected, "classes_"):
+        assert found.classes_.dtype == expected.classes_.dtype
+        assert found.classes_.tolist() == expected.classes_.tolist()
+    assert set(vars(found)) - {"plan_", "fit_report_"} == set(vars(expected))
+
+
+@pytest.fixture(scope="module")
+def local_fits() -> dict[str, Any]:
+    """Each local fit is made once."""
+    return {}
+
+
+@pytest.mark.parametrize("partitions", [3, UNEVEN], ids=["even", "uneven"])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+def test_cluster_fit_is_the_local_fit(
+    client: Client, case: Callable[[], FitCase], partitions: Any, local_fits: dict[str, Any]
+) -> None:
+    estimator, arguments = case()
+    if case.__name__ not in local_fits:
+        local_fits[case.__name__] = case()[0].fit(**arguments)
+    found = estimator.fit(**collected(arguments, partitions))
+    assert_same_fit(found, local_fits[case.__name__])
+    assert found.fit_report_.n_ranks == 2
+
+
+@pytest.mark.parametrize(
+    "case", [multiclass_with_weights, regression_with_sampling, ranking_by_ids], ids=lambda case: case.__name__
+)
+def test_dividing_columns_gives_the_local_fit_too(
+    client: Client, case: Callable[[], FitCase], local_fits: dict[str, Any]
+) -> None:
+    estimator, arguments = case()
+    if case.__name__ not in local_fits:
+        local_fits[case.__name__] = case()[0].fit(**arguments)
+    found = estimator.set_params(tree_learner="feature").fit(**collected(arguments, UNEVEN))
+    assert found.booster_.to_bytes() == local_fits[case.__name__].booster_.to_bytes()
+    assert found.fit_report_.tree_learner == found.plan_.tree_learner == "feature"
+
+
+def test_voting_for_some_features_is_nearly_as_good(client: Client) -> None:
+    estimator, arguments = binary()
+    found = estimator.set_params(tree_learner="voting", top_k=3).fit(**collected(arguments, 3))
+    local = binary()[0].fit(**arguments)
+    assert found.fit_report_.tree_learner == "voting"
+    X, y = arguments["X"], arguments["y"]
+    assert found.score(X, y) > local.score(X, y) - 0.03
+
+
+@pytest.mark.parametrize("case", [binary, ranking_by_ids, several_evaluation_sets], ids=lambda case: case.__name__)
+def test_without_a_client_the_same_path_runs_in_this_process(case: Callable[[], FitCase]) -> None:
+    estimator, arguments = case()
+    found = estimator.fit(**collected(arguments, UNEVEN))
+    assert_same_fit(found, case()[0].fit(**arguments))
+    assert found.fit_report_.n_ranks == 1
+
+
+def test_more_workers_than_partitions_leave_workers_out(client: Client) -> None:
+    estimator, arguments = binary()
+    found = estimator.fit(**collected(arguments, 1))
+    assert_same_fit(found, binary()[0].fit(**arguments))
+    assert found.fit_report_.n_ranks == 1
+
+
+def test_known_divisions_and_local_vectors_fit_too(client: Client) -> None:
+    estimator, arguments = multiclass_with_weights()
+    lazy = dd.from_pandas(arguments["X"], npartitions=4)
+    found = estimator.fit(lazy, arguments["y"].to_numpy(), sample_weight=arguments["sample_weight"].to_list())
+    assert_same_fit(found, multiclass_with_weights()[0].fit(**arguments))
+
+
+def test_local_evaluation_sets_are_watched_on_the_cluster(client: Client) -> None:
+    estimator, arguments = several_evaluation_sets()
+    lazy = {**arguments, "X": in_partitions(arguments["X"], 3), "y": in_partitions(arguments["y"], 3)}
+    assert_same_fit(estimator.fit(**lazy), several_evaluation_sets()[0].fit(**arguments))
+
+
+def test_persisted_data_is_used_where_it_lies(client: Client) -> None:
+    estimator, arguments = binary()
+    lazy = {name: value.persist() for name, value in collected(arguments, 4).items()}
+    assert_same_fit(estimator.fit(**lazy), binary()[0].fit(**arguments))
+
+
+@pytest.mark.parametrize("case", [multiclass_with_weights, ranking_by_ids], ids=lambda case: case.__name__)
+def test_partitions_too_large_to_be_kept_are_read_again(
+    client: Client, case: Callable[[], FitCase], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(DaskCluster, "memory", lambda self: 1.0)
+    estimator, arguments = case()
+    assert_same_fit(estimator.fit(**collected(arguments, UNEVEN)), case()[0].fit(**arguments))
+
+
+def test_collection_that_changes_between_readings_is_refused(
+    client: Client, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(DaskCluster, "memory", lambda self: 1.0)
+    X, z = frame_and_signal()
+    lazy = in_partitions(X, 2).map_partitions(shorter_the_second_time, str(tmp_path), meta=X.iloc[:0])
+    with pytest.raises(ValueError, match=r"Partition \d of X had \d+ rows when it was read first and 0 when"):
+        DMLGBMRegressor(n_estimators=2).fit(lazy, in_partitions(pd.Series(z), 2))
+
+
+def shorter_the_second_time(part: pd.DataFrame, folder: str) -> pd.DataFrame:
+    mark = Path(folder) / str(part.index[0])
+    if mark.exists():
+        return part.iloc[:-1]
+    mark.touch()
+    return part
+
+
+def test_categories_that_partitions_do_not_know_of_each_other_are_joined_as_dask_joins_them(client: Client) -> None:
+    X, z = frame_and_signal()
+    parts = [X.iloc[:400].copy(), X.iloc[400:800].copy(), X.iloc[800:].copy()]
+    for part, order in zip(parts, (["c", "a"], ["b"], ["a", "b", "c"]), strict=True):
+        part["kind"] = part["kind"].cat.set_categories(order)
+    import dask
+
+    lazy = dd.from_delayed([dask.delayed(part) for part in parts], meta=parts[0].iloc[:0], verify_meta=False)
+    y = pd.Series(z)
+    found = DMLGBMRegressor(n_estimators=4).fit(lazy, in_partitions(y, (0, 400, 800, N_ROWS)))
+    assert_same_fit(found, DMLGBMRegressor(n_estimators=4).fit(lazy.compute(), y))
+    assert found.booster_.categories[3] == ("c", "a", "b")
+
+
+def test_text_is_categorical_also_where_a_partition_has_none(client: Client) -> None:
+    X, z = frame_and_signal()
+    X.loc[:500, "text"] = None
+    y = pd.Series(z)
+    found = DMLGBMRegressor(n_estimators=4).fit(in_partitions(X, 4), in_partitions(y, 4))
+    assert_same_fit(found, DMLGBMRegressor(n_estimators=4).fit(X, y))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_workers", [1, 3, 4])
+def test_number_of_workers_does_not_change_the_model(n_workers: int) -> None:
+    from distributed import LocalCluster
+
+    with (
+        LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster),
+    ):
+        for case in CASES:
+            estimator, arguments = case()
+            found = estimator.fit(**collected(arguments, 6))
+            assert_same_fit(found, case()[0].fit(**arguments))
