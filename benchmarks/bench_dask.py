@@ -118,7 +118,8 @@ def _prepared(data: Dataset, n_workers: int, settings: Settings) -> Iterator[Rac
         X = dd.from_pandas(data.train.features, npartitions=n_partitions, sort=False)
         y = dd.from_pandas(pd.Series(data.train.target), npartitions=n_partitions, sort=False)
         X, y = client.persist([X, y])
-        wait([X, y])
+        with client.as_current():
+            wait([X, y])
         yield Race(client, data, X, y, settings)
 
 

@@ -7,6 +7,7 @@ and tells everybody its best splits. The tree is that of a fit on one machine, b
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -21,16 +22,30 @@ from gbdt.kernels.histogram_exchange import build_and_encode, merge_and_search
 from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.leaf_fitting import label_others
 from gbdt.parameters import TrainParameters
-from gbdt.round_grower import GrowingTree, candidate_words
+from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
+from gbdt.storage_plan import StoragePlan
 from gbdt.threads import Workers
 
 IntArray = npt.NDArray[np.int64]
 
+# What trees that are grown together may take beyond the first: packed word, row number and label of a row, twice moved;
+# a packed histogram for each leaf.
+_BYTES_AT_ONCE = 64 << 20
+_BYTES_PER_ROW = 17
+_BYTES_PER_POSITION = 8
+
 
 class DataParallel:
-    """Expands leaves by reduce-scatter of histograms."""
+    """Expands leaves by reduce-scatter of histograms; the leaves of several trees share the messages of a round."""
 
-    def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers, exchange: RankExchange) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        parameters: TrainParameters,
+        workers: Workers,
+        exchange: RankExchange,
+        n_at_once: int = 1,
+    ) -> None:
         self._dataset = dataset
         self._exchange = exchange
         layout = dataset.plan.layout
@@ -38,57 +53,89 @@ class DataParallel:
         self._own_features = self._features[self._blocks[exchange.rank] : self._blocks[exchange.rank + 1]]
         self._own_layout, width = own_positions(layout, self._own_features)
         # Untouched slots cost no memory: the operating system hands out pages on first use.
-        self._pool = np.empty((GrowingTree(0, parameters).n_slots, 3, width), np.int64)
+        self._pools = np.empty((n_at_once, GrowingTree(0, parameters).n_slots, 3, width), np.int64)
+        self._roots = np.empty((n_at_once, 3, dataset.plan.n_positions), np.int64)
+        self._place: dict[int, int] = {}
         self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
         part_bytes = max(most_bytes(layout, self._features[first:last]) for first, last in pairwise(self._blocks))
         self._messages = HistogramMessages(exchange, part_bytes)
         self._candidate_words = candidate_words(layout, parameters.max_cat_threshold)
 
-    def begin_tree(self, tree: GrowingTree) -> IntArray:
-        """Build the root's histogram of the rows here; the root's sums over all ranks."""
-        self._exchange.begin_tree()
-        if len(self._features):
-            self._threads.build_root(self._dataset.storage, tree)
-        root = tree.nodes[0]
-        return self._exchange.sum(np.array([root["gradient"], root["hessian"], tree.counts[0]], np.int64))
+    def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
+        """Build the roots' histograms of the rows here; the roots' sums over all ranks."""
+        self._exchange.begin_trees()
+        self._place = {id(tree): place for place, tree in enumerate(trees)}
+        for place, tree in enumerate(trees):
+            if len(self._features):
+                self._roots[place] = self._threads.build_root(self._dataset.storage, tree)
+        sums = [[tree.nodes["gradient"][0], tree.nodes["hessian"][0], tree.counts[0]] for tree in trees]
+        return self._exchange.sum(np.array(sums, np.int64))
 
-    def expand(self, tree: GrowingTree) -> IntArray | None:
+    def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves and find the best splits of their children over all ranks."""
-        n_picked = tree.n_picked
-        self._messages.make_room(n_picked)
-        self._threads.run(lambda thread, buffers: self._build(tree, thread, buffers), n_picked)
-        if not tree.any_child_may_split():
-            return None
-        messages = self._messages.exchanged(n_picked)
-        candidates = np.empty((tree.n_children, self._candidate_words), np.int64)
+        firsts = np.cumsum([0, *(tree.n_picked for tree in trees)]).tolist()
+        n_parts = firsts[-1]
+        self._messages.make_room(n_parts)
+        for tree, first in zip(trees, firsts, strict=False):
+            self._build(tree, first)
+        if not any(tree.any_child_may_split() for tree in trees):
+            return [no_candidates(tree) for tree in trees]
+        messages = self._messages.exchanged(n_parts)
+        candidates = np.empty((2 * n_parts, self._candidate_words), np.int64)
+        for tree, first in zip(trees, firsts, strict=False):
+            self._search(tree, messages, first, n_parts, candidates[2 * first : 2 * first + tree.n_children])
+        everybody = self._exchange.all_gather(candidates)
+        return [everybody[:, 2 * first : 2 * last] for first, last in pairwise(firsts)]
 
-        def search(thread: int, buffers: Buffers) -> None:
-            merge_and_search(
-                self._own_layout, tree.quantised.packing, tree.rules, tree.features, self._own_features,
-                tree.nodes, tree.categories, tree.picked, tree.lefts, tree.slots, n_picked,
-                self._pool, messages, self._exchange.rank, buffers, candidates, self._threads.taken,
-            )  # fmt: skip
-
-        self._threads.run(search, n_picked)
-        return self._exchange.all_gather(candidates)
-
-    def end_tree(self) -> None:
-        """Close the count of what was sent for this tree."""
-        self._exchange.end_tree()
+    def end_trees(self, n_trees: int) -> None:
+        """Close the count of what was sent for these trees."""
+        self._exchange.end_trees(n_trees)
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Send the rows outside the bag down the tree."""
         label_others(grown, self._dataset, bag)
 
-    def _build(self, tree: GrowingTree, thread: int, buffers: Buffers) -> None:
-        build_and_encode(
-            self._dataset.storage, self._dataset.plan.layout, tree.quantised.packing, tree.rules,
-            tree.rows, tree.scratch, tree.every_row, tree.quantised.words, self._threads.planes[thread], buffers,
-            tree.nodes, tree.categories, tree.starts, tree.counts,
-            tree.picked, tree.lefts, tree.slots, tree.n_picked, tree.is_last,
-            self._pool, self._features, self._blocks, self._exchange.rank,
-            self._messages.staging, self._messages.lengths, self._threads.taken,
-        )  # fmt: skip
+    def _build(self, tree: GrowingTree, first: int) -> None:
+        place, is_root = self._place[id(tree)], tree.picked[0] < 0
+        parts = slice(first, first + tree.n_picked)
+        staging, lengths = self._messages.staging[parts], self._messages.lengths[parts]
+
+        def build(thread: int, buffers: Buffers) -> None:
+            build_and_encode(
+                self._dataset.storage, self._dataset.plan.layout, tree.quantised.packing, tree.rules,
+                tree.rows, tree.scratch, tree.every_row, tree.quantised.words,
+                self._roots[place] if is_root else self._threads.planes[thread], buffers,
+                tree.nodes, tree.categories, tree.starts, tree.counts,
+                tree.picked, tree.lefts, tree.slots, tree.n_picked, tree.is_last,
+                self._pools[place], self._features, self._blocks, self._exchange.rank,
+                staging, lengths, self._threads.taken,
+            )  # fmt: skip
+
+        self._threads.run(build, tree.n_picked)
+
+    def _search(
+        self, tree: GrowingTree, messages: npt.NDArray[np.uint8], first: int, n_parts: int, candidates: IntArray
+    ) -> None:
+        pool = self._pools[self._place[id(tree)]]
+
+        def search(thread: int, buffers: Buffers) -> None:
+            merge_and_search(
+                self._own_layout, tree.quantised.packing, tree.rules, tree.features, self._own_features,
+                tree.nodes, tree.categories, tree.picked, tree.lefts, tree.slots, tree.n_picked,
+                pool, messages, first, n_parts, self._exchange.rank, buffers, candidates, self._threads.taken,
+            )  # fmt: skip
+
+        self._threads.run(search, tree.n_picked)
+
+
+def trees_at_once(plan: StoragePlan, parameters: TrainParameters, n_outputs: int, n_rows: int, n_ranks: int) -> int:
+    """How many of an iteration's trees to grow together: fewer rounds, but each tree takes memory of its own.
+
+    The same on every rank: it follows from the rows and columns of all.
+    """
+    of_rows = n_rows // n_ranks * _BYTES_PER_ROW
+    of_histograms = parameters.num_leaves * plan.n_positions // n_ranks * _BYTES_PER_POSITION
+    return max(1, min(n_outputs, _BYTES_AT_ONCE // max(of_rows + of_histograms, 1)))
 
 
 def feature_blocks(layout: RecordArray, n_ranks: int) -> tuple[IntArray, IntArray]:

@@ -42,18 +42,19 @@ class RankExchange:
         self._before = Traffic()
         self._communicator = communicator
 
-    def begin_tree(self) -> None:
-        """Count for a new tree."""
+    def begin_trees(self) -> None:
+        """Count for new trees, which are grown together."""
         self._before = replace(self.traffic)
 
-    def end_tree(self) -> None:
-        """What was sent since `begin_tree` is the new tree's."""
+    def end_trees(self, n_trees: int) -> None:
+        """What was sent since `begin_trees` is the new trees', each one's an equal part of it."""
         now, before = self.traffic, self._before
-        self.tree_traffic.append(
-            Traffic(
-                now.bytes_sent - before.bytes_sent, now.calls - before.calls, now.wait_seconds - before.wait_seconds
-            )
+        share = Traffic(
+            (now.bytes_sent - before.bytes_sent) // n_trees,
+            (now.calls - before.calls) // n_trees,
+            (now.wait_seconds - before.wait_seconds) / n_trees,
         )
+        self.tree_traffic.extend([share] * n_trees)
 
     def sum(self, values: IntArray) -> IntArray:
         """The sums over all ranks, element by element."""

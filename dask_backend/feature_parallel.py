@@ -8,6 +8,8 @@ tree is that of a fit on one machine, bit for bit.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,7 +22,7 @@ from gbdt.kernels.layout import Buffers
 from gbdt.kernels.leaf_values import label_rows
 from gbdt.kernels.round_growth import sum_rows
 from gbdt.parameters import TrainParameters
-from gbdt.round_grower import GrowingTree, candidate_words
+from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
 from gbdt.threads import Workers
 
 IntArray = npt.NDArray[np.int64]
@@ -38,18 +40,20 @@ class FeatureParallel:
         self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
         self._candidate_words = candidate_words(layout, parameters.max_cat_threshold)
 
-    def begin_tree(self, tree: GrowingTree) -> IntArray:
+    def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
         """Build the root's histogram of the columns here; the root's sums, which every rank knows."""
-        self._exchange.begin_tree()
+        self._exchange.begin_trees()
+        (tree,) = trees
         n_rows, quantised = int(tree.counts[0]), tree.quantised
         if len(self._own_features):
             # The first slot that the grower hands out, to the root.
             self._pool[0] = self._threads.build_root(self._dataset.storage, tree)
         gradient, hessian = sum_rows(quantised.packing, quantised.words, tree.rows, 0, n_rows, tree.every_row)
-        return np.array([gradient, hessian, n_rows], np.int64)
+        return np.array([[gradient, hessian, n_rows]], np.int64)
 
-    def expand(self, tree: GrowingTree) -> IntArray | None:
+    def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves and find the best splits of their children over all ranks."""
+        (tree,) = trees
         n_picked = tree.n_picked
         picked, lefts = tree.picked[:n_picked], tree.lefts[:n_picked]
         if picked[0] >= 0:
@@ -65,11 +69,11 @@ class FeatureParallel:
             )  # fmt: skip
 
         self._threads.run(search, n_picked)
-        return self._exchange.all_gather(candidates) if tree.any_child_may_split() else None
+        return [self._exchange.all_gather(candidates) if tree.any_child_may_split() else no_candidates(tree)]
 
-    def end_tree(self) -> None:
+    def end_trees(self, n_trees: int) -> None:
         """Close the count of what was sent for this tree."""
-        self._exchange.end_tree()
+        self._exchange.end_trees(n_trees)
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Send the rows outside the bag down the tree, one depth after the other."""

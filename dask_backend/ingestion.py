@@ -38,7 +38,7 @@ from gbdt.table import Table
 from gbdt.threads import Workers
 
 # A sample of more bytes than this is cut into blocks of columns, one for each worker.
-_BYTES_IN_ONE_PLACE = 64 << 20
+_BYTES_IN_ONE_PLACE = 16 << 20
 
 
 class Rows(Protocol):

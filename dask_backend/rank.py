@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from collectives import Communicator
 from dask_backend.column_shares import exchange_columns, gathered_rows
-from dask_backend.data_parallel import DataParallel
+from dask_backend.data_parallel import DataParallel, trees_at_once
 from dask_backend.exchange import RankExchange
 from dask_backend.feature_parallel import FeatureParallel
 from dask_backend.fit_report import FitReport
@@ -157,7 +157,7 @@ def train_rank(
         row_exchange: Exchange = ALONE if replicated else exchange
         loss = _objective(task, rows, row_exchange)
         check_outputs(start, loss)
-        grower = RoundGrower(dataset, task.parameters, workers, _expander(task, dataset, workers, exchange))
+        grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
         training_rows = TrainingRows(rows.target, rows.weight)
         run = BoostingRun(task.parameters, dataset, loss, training_rows, scores, [grower], workers, row_exchange)
         after = replace(start, trees=(*start.trees, *finished.trees))
@@ -219,11 +219,18 @@ def _first_scores(rows: PartitionRows, start: Booster) -> FloatArray:
     return base if rows.init_score is None else rows.init_score + base
 
 
-def _expander(task: RankTask, dataset: Dataset, workers: Workers, exchange: RankExchange) -> LeafExpander:
+def _grower(task: RankTask, dataset: Dataset, n_outputs: int, workers: Workers, exchange: RankExchange) -> RoundGrower:
+    parameters = task.parameters
+    if task.tree_learner == "data":
+        n_at_once = trees_at_once(dataset.plan, parameters, n_outputs, task.n_total_rows, exchange.n_ranks)
+        together = DataParallel(dataset, parameters, workers, exchange, n_at_once)
+        return RoundGrower(dataset, parameters, workers, together, n_at_once)
+    expander: LeafExpander
     if task.tree_learner == "voting":
-        return VotingParallel(dataset, task.parameters, workers, exchange, task.top_k)
-    mode = FeatureParallel if task.tree_learner == "feature" else DataParallel
-    return mode(dataset, task.parameters, workers, exchange)
+        expander = VotingParallel(dataset, parameters, workers, exchange, task.top_k)
+    else:
+        expander = FeatureParallel(dataset, parameters, workers, exchange)
+    return RoundGrower(dataset, parameters, workers, expander)
 
 
 def _evaluator(

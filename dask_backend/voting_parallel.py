@@ -8,6 +8,8 @@ among the best of a rank is missed: the tree is not that of a local fit, but clo
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -20,7 +22,7 @@ from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.kernels.voting import build_and_vote, elect, encode_elected, search_elected
 from gbdt.leaf_fitting import label_others
 from gbdt.parameters import TrainParameters
-from gbdt.round_grower import GrowingTree, candidate_words
+from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
 from gbdt.threads import Workers
 
 IntArray = npt.NDArray[np.int64]
@@ -49,24 +51,26 @@ class VotingParallel:
         self._messages = HistogramMessages(exchange, most_bytes(layout, widest))
         self._candidate_words = candidate_words(layout, parameters.max_cat_threshold)
 
-    def begin_tree(self, tree: GrowingTree) -> IntArray:
+    def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
         """Build the root's histogram of the rows here; the root's sums over all ranks."""
-        self._exchange.begin_tree()
+        self._exchange.begin_trees()
+        (tree,) = trees
         self._local_rules = _for_a_share(tree.rules, self._exchange.n_ranks)
         root, local_root = tree.nodes[0], self._local_nodes[0]
         if len(tree.features):
             # The first slot that the grower hands out, to the root.
             self._pool[0] = self._threads.build_root(self._dataset.storage, tree)
         local_root["gradient"], local_root["hessian"] = root["gradient"], root["hessian"]
-        return self._exchange.sum(np.array([root["gradient"], root["hessian"], tree.counts[0]], np.int64))
+        return self._exchange.sum(np.array([[root["gradient"], root["hessian"], tree.counts[0]]], np.int64))
 
-    def expand(self, tree: GrowingTree) -> IntArray | None:
+    def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves and find the best splits of their children among elected features."""
+        (tree,) = trees
         n_picked, n_children = tree.n_picked, tree.n_children
         ballots = np.empty((n_children, self._top_k), np.int64)
         self._threads.run(lambda thread, buffers: self._vote(tree, thread, buffers, ballots), n_picked)
         if not tree.any_child_may_split():
-            return None
+            return [no_candidates(tree)]
         all_ballots = self._exchange.all_gather(ballots.astype(np.int32))
         elected = np.empty((n_children, 2 * self._top_k), np.int64)
         elect(all_ballots, len(self._dataset.plan.features), elected)
@@ -84,11 +88,11 @@ class VotingParallel:
             )  # fmt: skip
 
         self._threads.run(search, n_children)
-        return self._exchange.all_gather(candidates)
+        return [self._exchange.all_gather(candidates)]
 
-    def end_tree(self) -> None:
+    def end_trees(self, n_trees: int) -> None:
         """Close the count of what was sent for this tree."""
-        self._exchange.end_tree()
+        self._exchange.end_trees(n_trees)
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Send the rows outside the bag down the tree."""

@@ -54,12 +54,16 @@ class TrainingRows:
 
 
 class Grower(Protocol):
-    """Whatever grows one tree at a time over the rows of a data set."""
+    """Whatever grows trees over the rows of a data set."""
 
-    words: npt.NDArray[np.int64]
+    @property
+    def words(self) -> Sequence[npt.NDArray[np.int64]]:
+        """Where the packed gradients of each of the trees are written that can be grown at once."""
 
-    def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
-        """Grow one tree over all rows, or over those in `bag`."""
+    def grow_together(
+        self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
+    ) -> Sequence[GrownTree]:
+        """Grow trees over all rows, or over those in `bag`; they are valid until the next call."""
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Write the leaf of every row outside the bag to the tree's labels."""
@@ -94,6 +98,7 @@ class BoostingRun:
         several = len(growers) > 1
         self._output_workers = workers if several else self._one_thread
         self._tree_workers = self._one_thread if several else workers
+        self._n_at_once = len(growers[0].words)
         self._growers: SimpleQueue[Grower] = SimpleQueue()
         for grower in growers:
             self._growers.put(grower)
@@ -103,42 +108,58 @@ class BoostingRun:
         self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
         bag = bag_of(self.parameters, iteration, self._dataset.segments, self._exchange)
         n_outputs = self._loss.n_outputs
-        outputs = range(n_outputs)
-        return self._output_workers.run_each(
-            lambda output: self._grow(output, iteration * n_outputs + output, bag), outputs
-        )
+        batches = [range(k, min(k + self._n_at_once, n_outputs)) for k in range(0, n_outputs, self._n_at_once)]
+        grown = self._output_workers.run_each(lambda outputs: self._grow(outputs, iteration * n_outputs, bag), batches)
+        return [tree for trees in grown for tree in trees]
 
-    def _grow(self, output: int, number: int, bag: npt.NDArray[np.uint32] | None) -> Tree:
-        parameters, workers, exchange = self.parameters, self._tree_workers, self._exchange
-        gradients, hessians = self._gradients[output], self._hessians[output]
+    def _grow(self, outputs: range, first_number: int, bag: npt.NDArray[np.uint32] | None) -> list[Tree]:
         grower = self._growers.get()
         try:
-            quantised = quantise(
-                gradients,
-                hessians,
-                precision=parameters.precision,
-                segments=self._dataset.segments,
-                seed=parameters.seed,
-                tree=number,
-                workers=workers,
-                buffer=grower.words,
-                exchange=exchange,
-                n_total_rows=self._n_total_rows,
-            )
-            grown = grower.grow(quantised, bag, number)
-            values, weights = newton_values(grown, gradients, hessians, quantised, parameters, workers, exchange)
-            if self._loss.leaf_percentile is not None:
-                residuals = self._rows.target - self.scores[output]
-                values = percentile_values(
-                    grown, residuals, self._rows.weight, self._loss.leaf_percentile, parameters.learning_rate, exchange
+            numbers = [first_number + output for output in outputs]
+            quantised = [
+                quantise(
+                    self._gradients[output],
+                    self._hessians[output],
+                    precision=self.parameters.precision,
+                    segments=self._dataset.segments,
+                    seed=self.parameters.seed,
+                    tree=number,
+                    workers=self._tree_workers,
+                    buffer=buffer,
+                    exchange=self._exchange,
+                    n_total_rows=self._n_total_rows,
                 )
-            if bag is not None:
-                grower.label_others(grown, bag)
-            add_to_scores(grown, values, self.scores[output], workers)
-            gain_unit = quantised.hessian_scale / quantised.gradient_scale**2
-            return tree_over_values(grown, self._dataset, gain_unit, values, weights)
+                for output, number, buffer in zip(outputs, numbers, grower.words, strict=False)
+            ]
+            grown = grower.grow_together(quantised, bag, numbers)
+            return [
+                self._added(output, own_grown, own_quantised, grower, bag)
+                for output, own_grown, own_quantised in zip(outputs, grown, quantised, strict=True)
+            ]
         finally:
             self._growers.put(grower)
+
+    def _added(
+        self,
+        output: int,
+        grown: GrownTree,
+        quantised: Quantised,
+        grower: Grower,
+        bag: npt.NDArray[np.uint32] | None,
+    ) -> Tree:
+        """Give a grown tree its values and add it to the scores of all rows."""
+        parameters, workers, exchange = self.parameters, self._tree_workers, self._exchange
+        gradients, hessians = self._gradients[output], self._hessians[output]
+        values, weights = newton_values(grown, gradients, hessians, quantised, parameters, workers, exchange)
+        if self._loss.leaf_percentile is not None:
+            residuals = self._rows.target - self.scores[output]
+            level, rate = self._loss.leaf_percentile, parameters.learning_rate
+            values = percentile_values(grown, residuals, self._rows.weight, level, rate, exchange)
+        if bag is not None:
+            grower.label_others(grown, bag)
+        add_to_scores(grown, values, self.scores[output], workers)
+        gain_unit = quantised.hessian_scale / quantised.gradient_scale**2
+        return tree_over_values(grown, self._dataset, gain_unit, values, weights)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -60,7 +61,7 @@ class TreeGrower:
         # Untouched slots cost no memory: the operating system hands out pages on first use.
         n_slots = max_splits + 2 + n_threads
         self._pool = np.empty((n_slots, 3, dataset.plan.n_positions), np.int64)
-        self.words = np.empty((2, dataset.n_rows), np.int64)
+        self.words = [np.empty((2, dataset.n_rows), np.int64)]
         self._rows = np.empty(dataset.n_rows, np.uint32)
         self._scratch = np.empty(dataset.n_rows, np.uint32)
         self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
@@ -83,6 +84,12 @@ class TreeGrower:
         growth = _Growth(quantised, rules, features, n_rows, bag is None)
         self._run_threads(growth)
         return self._finished(growth)
+
+    def grow_together(
+        self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
+    ) -> list[GrownTree]:
+        """Grow the one tree that there is room for."""
+        return [self.grow(quantised[0], bag, numbers[0])]
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Write the leaf of every row outside the bag to the tree's labels."""

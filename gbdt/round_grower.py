@@ -7,6 +7,7 @@ leaves out splits on purpose.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -40,12 +41,13 @@ IntArray = npt.NDArray[np.int64]
 
 
 class GrowingTree:
-    """The tree that is being grown, where the rows here are in it, and the leaves of the current round."""
+    """A tree that is being grown, where the rows here are in it, and its leaves of the current round."""
 
     quantised: Quantised
     rules: RecordArray
     features: IntArray
     every_row: bool
+    n_rounds: int
 
     def __init__(self, n_rows: int, parameters: TrainParameters) -> None:
         # Rounds may expand leaves in vain, up to as many again as the tree has.
@@ -55,12 +57,17 @@ class GrowingTree:
         self.categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
         self.starts = np.zeros(n_nodes, np.int64)
         self.counts = np.zeros(n_nodes, np.int64)
+        self.words = np.empty((2, n_rows), np.int64)
         self.rows = np.empty(n_rows, np.uint32)
         self.scratch = np.empty(n_rows, np.uint32)
+        self.labels: Labels = np.empty(n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self.picked = np.empty(self.max_splits + 1, np.int64)
         self.lefts = np.empty(self.max_splits + 1, np.int64)
         self.slots = np.empty(self.max_splits + 1, np.int64)
         self.counters = np.zeros(N_COUNTERS, np.int64)
+        self.frontier = np.empty(parameters.num_leaves + 1, np.int64)
+        self.chosen = np.empty(parameters.num_leaves, np.int64)
+        self.free_slots = np.empty(self.n_slots, np.int64)
 
     @property
     def n_slots(self) -> int:
@@ -94,18 +101,18 @@ class GrowingTree:
 class LeafExpander(Protocol):
     """One way to share the work of a round."""
 
-    def begin_tree(self, tree: GrowingTree) -> IntArray:
-        """Gradient, hessian and rows of the root, over all ranks; `tree.counts[0]` are those here."""
+    def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
+        """Gradient, hessian and rows of each root, over all ranks; `tree.counts[0]` are those here."""
 
-    def expand(self, tree: GrowingTree) -> IntArray | None:
-        """Split the picked leaves (the root, node -1, is only searched).
+    def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
+        """Split the picked leaves of each tree (a root, which is node -1, is only searched).
 
         Enters the children in the tree and returns the candidates [rank, child, word] for their best splits, child
-        0 and 1 being those of the first leaf. None if no child may be split.
+        0 and 1 being those of the first leaf; no rank's, if no child may be split.
         """
 
-    def end_tree(self) -> None:
-        """The tree is complete."""
+    def end_trees(self, n_trees: int) -> None:
+        """The trees are complete."""
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Write the leaf of every row outside the bag to the tree's labels."""
@@ -120,54 +127,59 @@ class Rounds:
 
 
 class RoundGrower:
-    """Grows trees over the rows of all ranks, one at a time, in buffers that are allocated once."""
+    """Grows trees over the rows of all ranks, some at a time, in buffers that are allocated once."""
 
-    def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers, expander: LeafExpander) -> None:
+    def __init__(
+        self,
+        dataset: Dataset,
+        parameters: TrainParameters,
+        workers: Workers,
+        expander: LeafExpander,
+        n_at_once: int = 1,
+    ) -> None:
         self._dataset = dataset
         self._parameters = parameters
         self._workers = workers
         self._expander = expander
-        self.tree = GrowingTree(dataset.n_rows, parameters)
-        self.words = np.empty((2, dataset.n_rows), np.int64)
+        self._trees = [GrowingTree(dataset.n_rows, parameters) for _ in range(n_at_once)]
         self.rounds = Rounds()
-        self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
-        self._frontier = np.empty(parameters.num_leaves + 1, np.int64)
-        self._chosen = np.empty(parameters.num_leaves, np.int64)
-        self._free_slots = np.empty(self.tree.n_slots, np.int64)
 
-    def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
-        """Grow one tree over all rows, or over those in `bag`."""
-        self._begin(quantised, bag, tree)
-        n_rounds = 0
-        while self.tree.n_picked:
-            self._expand_picked()
-            n_rounds += 1
-            self._pick()
-        self._expander.end_tree()
-        growing = self.tree
-        splits = self._chosen[: growing.counters[N_CHOSEN]].copy()
-        self.rounds.per_tree.append(n_rounds)
-        self.rounds.splits_in_vain += int(growing.counters[N_CLAIMED]) - len(splits)
-        leaves = leaves_of(growing.nodes, splits)
-        grown = GrownTree(
-            growing.nodes, growing.categories, splits, leaves, growing.rows, growing.starts, growing.counts,
-            self._labels, self._parameters.num_leaves,
-        )  # fmt: skip
-        label_leaves(grown, int(growing.counts[0]), growing.every_row, self._workers)
-        return grown
+    @property
+    def words(self) -> list[npt.NDArray[np.int64]]:
+        """Where the packed gradients of each of the trees are written that are grown at once."""
+        return [tree.words for tree in self._trees]
+
+    def grow_together(
+        self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
+    ) -> list[GrownTree]:
+        """Grow one tree for each of `quantised` over all rows, or over those in `bag`, round by round together."""
+        trees = self._trees[: len(quantised)]
+        for tree, own_quantised, number in zip(trees, quantised, numbers, strict=True):
+            self._begin(tree, own_quantised, bag, number)
+        totals = self._expander.begin_trees(trees)
+        for tree, (gradient, hessian, count) in zip(trees, totals.tolist(), strict=True):
+            root = tree.nodes[0]
+            root["gradient"], root["hessian"], root["count"] = gradient, hessian, count
+        while unfinished := [tree for tree in trees if tree.n_picked]:
+            for tree, candidates in zip(unfinished, self._expander.expand(unfinished), strict=True):
+                self._hand_in(tree, candidates)
+                self._pick(tree)
+        self._expander.end_trees(len(trees))
+        return [self._finished(tree) for tree in trees]
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Write the leaf of every row outside the bag to the tree's labels."""
         self._expander.label_others(grown, bag)
 
-    def _begin(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, number: int) -> None:
-        """Enter the root and make it the only leaf of the first round."""
-        parameters, tree = self._parameters, self.tree
+    def _begin(self, tree: GrowingTree, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, number: int) -> None:
+        """Enter the root, without its sums, and make it the only leaf of the first round."""
+        parameters = self._parameters
         n_features = len(self._dataset.plan.features)
         tree.quantised = quantised
         tree.features = chosen_features(n_features, parameters.colsample_bytree, parameters.seed, number)
         tree.rules = split_rules(parameters, quantised, number, len(tree.features))
         tree.every_row = bag is None
+        tree.n_rounds = 0
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
             tree.rows[:n_rows] = bag
@@ -175,31 +187,44 @@ class RoundGrower:
         root = tree.nodes[0]
         for name, value in (("start", 0), ("depth", 0), ("left", -1), ("gain", -1.0), ("slot", -1), ("path", 0)):
             root[name] = value
-        root["count"] = n_rows
+        root["gradient"], root["hessian"], root["count"] = 0, 0, n_rows
         tree.starts[0], tree.counts[0] = 0, n_rows
-        root["gradient"], root["hessian"], root["count"] = self._expander.begin_tree(tree)
-        self._free_slots[:] = np.arange(tree.n_slots)[::-1]
+        tree.free_slots[:] = np.arange(tree.n_slots)[::-1]
         tree.counters[:] = 0
         tree.counters[N_NODES], tree.counters[N_FREE] = 1, tree.n_slots - 1
         tree.counters[N_PICKED] = 1 if n_features else 0
         tree.picked[0], tree.lefts[0], tree.slots[0] = -1, 0, 0
 
-    def _expand_picked(self) -> None:
-        tree = self.tree
-        candidates = self._expander.expand(tree)
-        if candidates is None:
-            candidates = np.empty((0, tree.n_children, CANDIDATE_WORDS), np.int64)
+    def _hand_in(self, tree: GrowingTree, candidates: IntArray) -> None:
+        tree.n_rounds += 1
         hand_in_round(
             tree.rules, tree.nodes, tree.categories, tree.picked, tree.lefts, tree.slots,
-            tree.n_picked, candidates, self._free_slots, tree.counters,
+            tree.n_picked, candidates, tree.free_slots, tree.counters,
         )  # fmt: skip
 
-    def _pick(self) -> None:
-        tree, parameters = self.tree, self._parameters
+    def _pick(self, tree: GrowingTree) -> None:
+        parameters = self._parameters
         pick_leaves(
             tree.nodes, parameters.num_leaves, parameters.grow_policy == "depthwise",
-            self._frontier, self._chosen, self._free_slots, tree.counters, tree.picked, tree.lefts, tree.slots,
+            tree.frontier, tree.chosen, tree.free_slots, tree.counters, tree.picked, tree.lefts, tree.slots,
         )  # fmt: skip
+
+    def _finished(self, tree: GrowingTree) -> GrownTree:
+        splits = tree.chosen[: tree.counters[N_CHOSEN]].copy()
+        self.rounds.per_tree.append(tree.n_rounds)
+        self.rounds.splits_in_vain += int(tree.counters[N_CLAIMED]) - len(splits)
+        leaves = leaves_of(tree.nodes, splits)
+        grown = GrownTree(
+            tree.nodes, tree.categories, splits, leaves, tree.rows, tree.starts, tree.counts,
+            tree.labels, self._parameters.num_leaves,
+        )  # fmt: skip
+        label_leaves(grown, int(tree.counts[0]), tree.every_row, self._workers)
+        return grown
+
+
+def no_candidates(tree: GrowingTree) -> IntArray:
+    """What comes of a round in which no child may be split."""
+    return np.empty((0, tree.n_children, CANDIDATE_WORDS), np.int64)
 
 
 def candidate_words(layout: RecordArray, max_cat_threshold: int) -> int:

@@ -201,12 +201,17 @@ def merge_and_search(
     n_picked: int,
     pool: npt.NDArray[np.int64],
     messages: Bytes,
+    first_part: int,
+    n_parts: int,
     rank: int,
     buffers: Buffers,
     candidates: IntArray,
     taken: IntArray,
 ) -> None:
-    """Complete the histograms of own features and find the best split of both children of each picked leaf."""
+    """Complete the histograms of own features and find the best split of both children of each picked leaf.
+
+    The leaves are those of parts `first_part` and following of the `n_parts` that each message has.
+    """
     layout, packing, rules, nodes, categories = borrowed((layout, packing, rules, nodes, categories))
     tree_features, own_features, picked, lefts = borrowed((tree_features, own_features, picked, lefts))
     slots, pool, messages, buffers, candidates = borrowed((slots, pool, messages, buffers, candidates))
@@ -225,7 +230,7 @@ def merge_and_search(
         for other in range(messages.shape[0]):
             if other == rank:
                 continue
-            cursor, length = part_of_leaf(messages[other], k, n_picked)
+            cursor, length = part_of_leaf(messages[other], first_part + k, n_parts)
             end = cursor + length
             for place in range(own_features.size):
                 if cursor >= end:

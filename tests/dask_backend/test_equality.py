@@ -190,8 +190,14 @@ def local_fits() -> dict[str, Any]:
     return {}
 
 
-@pytest.mark.parametrize("partitions", [3, UNEVEN], ids=["even", "uneven"])
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.__name__)
+@pytest.mark.parametrize(
+    ("case", "partitions"),
+    [
+        *((case, UNEVEN) for case in CASES),
+        *((case, 3) for case in (binary, plain_array, early_stopping_on_rows_set_aside)),
+    ],
+    ids=lambda value: getattr(value, "__name__", "even" if value == 3 else "uneven"),
+)
 def test_cluster_fit_is_the_local_fit(
     client: Client, case: Callable[[], FitCase], partitions: Any, local_fits: dict[str, Any]
 ) -> None:

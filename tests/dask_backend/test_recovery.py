@@ -84,6 +84,7 @@ def slow_down(state: Any) -> None:
     time.sleep(0.02)
 
 
+@pytest.mark.fault
 def test_killed_worker_does_not_change_the_model(fragile: Client, quiet: DMLGBMRegressor) -> None:
     victim = worker_processes(fragile)[0]
     model, disturbance = fit_disturbed(fragile, lambda: os.kill(victim, signals.SIGKILL))
@@ -92,6 +93,7 @@ def test_killed_worker_does_not_change_the_model(fragile: Client, quiet: DMLGBMR
     assert disturbance.seen == list(range(1, N_ITERATIONS + 1))
 
 
+@pytest.mark.fault
 def test_after_too_many_losses_the_error_tells_each(fragile: Client) -> None:
     victim = worker_processes(fragile)[0]
     X, y = in_partitions(mixed_frame(20_000), 4), in_partitions(pd.Series(signal(mixed_frame(20_000))), 4)
