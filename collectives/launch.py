@@ -86,7 +86,7 @@ def run_threads(
 def _thread_joins(world_size: int, transport: str, options: JoinOptions) -> list[Callable[[], Communicator]]:
     """For each rank the call that makes its communicator."""
     if transport == "memory":
-        hub = Hub(world_size, options.timeout)
+        hub = Hub(world_size, options.timeout, spin_microseconds=options.spin_microseconds)
         return [partial(hub.join, rank) for rank in range(world_size)]
     listeners = [_listener(transport) for _ in range(world_size)]
     record = Rendezvous.create([str(each.address) for each in listeners], [this_host()] * world_size)

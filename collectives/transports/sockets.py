@@ -186,7 +186,7 @@ def _stopped(work: Work, status: int, row: int, peer: int, error: int) -> int:
 class NativeSocketTransport(SocketTransport):
     """The loop without the GIL: a whole program in one call where the kernels know its element type."""
 
-    def __init__(self, rank: int, connections: dict[int, socket.socket]) -> None:
+    def __init__(self, rank: int, connections: dict[int, socket.socket], spin_microseconds: int = 0) -> None:
         super().__init__(rank, connections)
         descriptors = np.full(self.world_size, -1, np.int64)
         for peer, connection in connections.items():
@@ -199,6 +199,7 @@ class NativeSocketTransport(SocketTransport):
             np.zeros(self.world_size, np.int64),
             np.zeros(places, np.int64),
             np.zeros(places, np.int64),
+            1000 * spin_microseconds,
             system_calls.new_scratch(),
         )
 
@@ -222,10 +223,13 @@ def is_plain(connections: dict[int, socket.socket]) -> bool:
     return not any(isinstance(connection, ssl.SSLSocket) for connection in connections.values())
 
 
-def socket_transport(rank: int, connections: dict[int, socket.socket], native: bool | None = None) -> SocketTransport:
+def socket_transport(
+    rank: int, connections: dict[int, socket.socket], native: bool | None = None, spin_microseconds: int = 0
+) -> SocketTransport:
     """The transport for these connections: without the GIL where that is possible, unless `native` says otherwise."""
     possible = system_calls.AVAILABLE and is_plain(connections)
     if native and not possible:
         raise ValueError("native=True needs plain sockets on 64-bit Linux or macOS; TLS runs in Python (native=False)")
-    kind = NativeSocketTransport if (possible if native is None else native) else SocketTransport
-    return kind(rank, connections)
+    if possible if native is None else native:
+        return NativeSocketTransport(rank, connections, spin_microseconds)
+    return SocketTransport(rank, connections)
