@@ -98,11 +98,13 @@ def time_again(prepared: Any, times: Any, first: Any, until: Any, scratch: Any) 
 
 def time_in_kernel(communicator: Communicator, array: npt.NDArray[np.float64], n_calls: int) -> list[float]:
     times, scratch, place = np.zeros(n_calls, np.int64), new_scratch(), 0
-    with communicator.prepare_all_reduce(array) as prepared:
+    calls = communicator.kernel_calls()
+    prepared = calls.all_reduce(array)
+    with calls:
         while place < n_calls:
             until = time.monotonic_ns() + 30_000_000_000
             place, status = time_again(prepared.arguments, times, place, until, scratch)
-            prepared.finish(status)
+            calls.finish(status)
             place += status != DONE
     return (times / 1e9).tolist()
 

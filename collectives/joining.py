@@ -29,8 +29,8 @@ class JoinOptions:
     `shared_memory` moves messages through memory between ranks of one host, which the record must
     name; ranks on several hosts work in two levels. `native=False` chooses the pure Python
     loop, `buffer_bytes` fixes the socket buffers, `timeout` is the deadline of calls and `join_timeout` that of coming
-    together, both in seconds. `spin_microseconds` is how long a rank looks for a message before it sleeps; unless given,
-    50 where every rank of the host has a core and 0 elsewhere.
+    together, both in seconds. `spin_microseconds` is how long a rank looks for a message before it sleeps; unless
+    given, 50 where every rank of the host has a core and 0 elsewhere.
     """
 
     shared_memory: bool = False

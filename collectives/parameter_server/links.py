@@ -153,7 +153,7 @@ class Link:
                 return None
             header = bytes(self._beginning[:HEADER_BYTES])
             self._kind, size = _check_header(header, self._session, self._generation, self._largest)
-            self._payload = memoryview(np.empty(size, np.uint8))
+            self._payload = np.empty(size, np.uint8).data
             self._filled = min(size, self._begun - HEADER_BYTES)
             used = HEADER_BYTES + self._filled
             self._payload[: self._filled] = self._beginning[HEADER_BYTES:used]

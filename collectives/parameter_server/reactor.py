@@ -248,7 +248,7 @@ class Reactor:
                 if time.monotonic() >= next_tick:
                     next_tick = time.monotonic() + _TICK_SECONDS
                     self.use(lambda core: core.tick(time.monotonic()))
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - whoever calls next is told
             self._fail(error)
         finally:
             self._closing.set()
