@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from collectives import AbortedError, ClosedError, Communicator, JoinOptions, MismatchError, PeerLostError
+from collectives import AbortedError, ClosedError, Communicator, JoinOptions, MismatchError, PeerLostError, Reducer
 from collectives.faults import Fault
 from collectives.launch import Outcome, launch_processes, run_processes, run_threads
 from tests.collectives import ranks
@@ -22,37 +19,6 @@ KINDS = {
     "tcp in python": ("tcp", JoinOptions(timeout=20, native=False)),
     "shared memory": ("unix", JoinOptions(timeout=20, shared_memory=True)),
 }
-
-
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def children() -> set[str]:
-    return {
-        process.name
-        for process in Path("/proc").iterdir()
-        if process.name.isdecimal() and _parent(process) == os.getpid()
-    }
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return -1
-
-
-@pytest.fixture(scope="module")
-def _helper_process() -> None:
-    run_processes(ranks.nothing, 1)  # multiprocessing starts a process of its own that stays
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_behind(_helper_process: None) -> Iterator[None]:
-    before = descriptors(), threading.active_count(), children(), set(Path("/dev/shm").iterdir())
-    yield
-    assert (descriptors(), threading.active_count(), children(), set(Path("/dev/shm").iterdir())) == before
 
 
 def survivors(outcomes: list[Outcome], victim: int) -> list[tuple[str, str, float]]:
@@ -230,8 +196,6 @@ def test_bad_arguments_are_an_error_of_the_caller_and_nobody_waits_for_it(wrong,
 
 
 def test_a_function_of_the_caller_that_fails_ends_the_session() -> None:
-    from collectives import Reducer
-
     def fail(left: object, right: object) -> np.ndarray:
         raise ZeroDivisionError("in the reducer")
 
