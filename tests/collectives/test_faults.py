@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,32 +29,32 @@ def survivors(outcomes: list[Outcome], victim: int) -> list[tuple[str, str, floa
 
 @pytest.mark.fault
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_others_raise_within_a_second_after_one_is_killed(kind: str) -> None:
+def test_all_others_raise_within_a_second_after_one_is_killed(kind: str, tmp_path: Path) -> None:
     transport, options = KINDS[kind]
     outcomes = launch_processes(
-        ranks.signal_self, 4, (2, signal.SIGKILL), transport=transport, options=options, timeout=30
+        ranks.signal_self, 4, (2, signal.SIGKILL, tmp_path / "moment"), transport=transport, options=options, timeout=60
     )
     assert outcomes[2].exit_code == -signal.SIGKILL
     for name, text, seconds in survivors(outcomes, 2):
         assert name == "PeerLostError"
         assert "rank 2" in text
         assert "all_reduce" in text
-        assert seconds < 1.0 + 0.3  # the victim waits 0.3 s inside which the others are in their call already
+        assert seconds < 1.0
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_others_raise_within_a_second_after_the_deadline_when_one_is_stopped(kind: str) -> None:
+def test_all_others_raise_within_a_second_after_the_deadline_when_one_is_stopped(kind: str, tmp_path: Path) -> None:
     transport, options = KINDS[kind]
     options = JoinOptions(timeout=2.0, shared_memory=options.shared_memory, native=options.native)
     outcomes = launch_processes(
-        ranks.signal_self, 4, (1, signal.SIGSTOP), transport=transport, options=options, timeout=12
+        ranks.signal_self, 4, (1, signal.SIGSTOP, tmp_path / "moment"), transport=transport, options=options, timeout=60
     )
     for name, text, seconds in survivors(outcomes, 1):
         assert name == "CollectiveTimeout"
         assert "[1]" in text
         assert "sequence" in text
-        assert 1.5 < seconds < 2.0 + 1.0
+        assert 1.0 < seconds < 2.0 + 1.0  # the others may have begun to wait before it stopped
 
 
 @pytest.mark.fault
@@ -62,7 +63,7 @@ def test_all_others_raise_within_a_second_after_the_deadline_when_one_is_stopped
 def test_a_kill_at_any_point_of_any_collective_reaches_everybody(operation: str, point: str) -> None:
     sequence = {"all_reduce": 4, "broadcast": 5, "all_gather": 6}[operation]
     fault = Fault(rank=1, operation=operation, sequence=sequence, point=point)
-    outcomes = launch_processes(ranks.fault_at, 3, (fault,), options=JoinOptions(timeout=15), timeout=30)
+    outcomes = launch_processes(ranks.fault_at, 3, (fault,), options=JoinOptions(timeout=15), timeout=60)
     assert outcomes[1].exit_code == -signal.SIGKILL
     for name, text in survivors(outcomes, 1):
         assert name == "PeerLostError"
