@@ -188,12 +188,12 @@ class NativeSocketTransport(SocketTransport):
 
     def __init__(self, rank: int, connections: dict[int, socket.socket], spin_microseconds: int = 0) -> None:
         super().__init__(rank, connections)
-        descriptors = np.full(self.world_size, -1, np.int64)
+        self._descriptors = np.full(self.world_size, -1, np.int64)
         for peer, connection in connections.items():
-            descriptors[peer] = connection.fileno()
+            self._descriptors[peer] = connection.fileno()
         places = 3 * self.world_size + 1
         self._wires = (
-            descriptors,
+            self._descriptors,
             self._wake_in.fileno(),
             self._watched,
             np.zeros(self.world_size, np.int64),
@@ -206,6 +206,11 @@ class NativeSocketTransport(SocketTransport):
     @property
     def wires(self) -> tuple[Any, ...]:
         return self._wires
+
+    def close(self) -> None:
+        # A kernel that is run once more finds no connection, instead of whatever got the same number since.
+        self._descriptors.fill(-1)
+        super().close()
 
     def exchange(self, first: int, last: int, work: Work, until: int) -> int:
         return exchange_over_sockets(first, last, work.kernel_view, work.addresses, self._wires, until, work.control)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import socket
 import threading
 import time
 from typing import Any
@@ -104,6 +105,32 @@ def test_an_abort_frees_a_kernel_and_every_other_rank() -> None:
         assert time.monotonic() - began < 5
 
     run_threads(work, 3, transport="tcp", options=JoinOptions(timeout=30))
+
+
+def run_after_an_abort(communicator: Communicator, calls: KernelCalls, prepared: PreparedCall) -> None:
+    communicator.abort("by its own thread")
+    # Descriptors opened now get the numbers of the closed connections.
+    pairs = [socket.socketpair() for _ in range(4)]
+    status = run_again_over_sockets(prepared.arguments, soon(0.5))
+    ends = [end for pair in pairs for end in pair]
+    for end in ends:
+        end.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            end.recv(1)
+    for end in ends:
+        end.close()
+    calls.finish(status)
+
+
+def test_a_kernel_that_is_run_after_an_abort_touches_no_descriptor() -> None:
+    def work(communicator: Communicator) -> None:
+        calls = communicator.kernel_calls()
+        prepared = calls.all_reduce(np.ones(10))
+        communicator.barrier()
+        with pytest.raises(AbortedError, match="own thread"), calls:
+            run_after_an_abort(communicator, calls, prepared)
+
+    run_threads(work, 2, transport="tcp", options=JoinOptions(timeout=10))
 
 
 def test_a_kernel_whose_peers_do_not_come_ends_at_the_deadline() -> None:
