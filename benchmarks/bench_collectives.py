@@ -2,14 +2,16 @@
 
 Systems are measured in turns, so that a slow minute of the machine hits all of them; the median of the calls of the
 best turn counts. `--hold-gil` measures how long an all_reduce takes while another thread of each rank holds the GIL:
-`blocked` holds it inside a C call without using a core, `computing` runs Python. The second needs a core for each
-such thread besides those of the ranks; where there are fewer, it shows the scheduler of the system.
+`blocked` holds it inside a C call without using a core, `computing` runs Python, and `elsewhere` runs the same Python
+in a process of its own, which takes as much of the cores but no GIL: what it shares with `computing` is the work of the
+system's scheduler, not of the GIL.
 """
 
 from __future__ import annotations
 
 import argparse
 import ctypes
+import multiprocessing
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +35,9 @@ from collectives.launch import run_processes
 
 COLLECTIVE, HELD_GIL = "collective", "held_gil"
 HOLD_SECONDS = 0.02
-HOLDERS = ("nobody", "blocked", "computing")
+# Until the holders of all ranks have started.
+SETTLE_SECONDS = 1.0
+HOLDERS = ("nobody", "blocked", "computing", "elsewhere")
 
 Measure = Callable[[int, int, int], list[float]]
 
@@ -98,11 +102,13 @@ def time_again(prepared: Any, times: Any, first: Any, until: Any, scratch: Any) 
 
 def time_in_kernel(communicator: Communicator, array: npt.NDArray[np.float64], n_calls: int) -> list[float]:
     times, scratch, place = np.zeros(n_calls, np.int64), new_scratch(), 0
-    with communicator.prepare_all_reduce(array) as prepared:
+    calls = communicator.kernel_calls()
+    prepared = calls.all_reduce(array)
+    with calls:
         while place < n_calls:
             until = time.monotonic_ns() + 30_000_000_000
             place, status = time_again(prepared.arguments, times, place, until, scratch)
-            prepared.finish(status)
+            calls.finish(status)
             place += status != DONE
     return (times / 1e9).tolist()
 
@@ -117,12 +123,20 @@ def held_gil(holder: str) -> Iterator[None]:
         while not stop.is_set():
             library.usleep(int(HOLD_SECONDS * 1e6))
 
-    def compute() -> None:
-        count = 0
-        while not stop.is_set():
-            count += 1
+    def compute_elsewhere() -> None:
+        process = multiprocessing.get_context("spawn").Process(target=compute, args=(None,), daemon=True)
+        process.start()
+        stop.wait()
+        process.kill()
+        process.join()
 
-    thread = threading.Thread(target={"blocked": block, "computing": compute}.get(holder, stop.wait))
+    ways: dict[str, Callable[[], object]] = {
+        "nobody": stop.wait,
+        "blocked": block,
+        "computing": partial(compute, stop),
+        "elsewhere": compute_elsewhere,
+    }
+    thread = threading.Thread(target=ways[holder])
     thread.start()
     try:
         yield
@@ -131,11 +145,20 @@ def held_gil(holder: str) -> Iterator[None]:
         thread.join()
 
 
+def compute(stop: threading.Event | None) -> None:
+    """Count in Python until told to stop, or for as long as the process lives."""
+    count = 0
+    while stop is None or not stop.is_set():
+        count += 1
+
+
 def held_rank(communicator: Communicator, n_bytes: int, n_calls: int, holder: str) -> tuple[list[float], list[float]]:
     array = np.ones(n_bytes // 8)
     time_in_kernel(communicator, array, 50)
     communicator.barrier()
     with held_gil(holder):
+        time.sleep(SETTLE_SECONDS)
+        communicator.barrier()
         in_kernel = time_in_kernel(communicator, array, n_calls)
         from_python = peers.time_calls(lambda: communicator.all_reduce(array), n_calls // 10)
     return in_kernel, from_python

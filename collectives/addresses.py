@@ -69,7 +69,9 @@ class Listener:
     @classmethod
     def unix(cls, folder: str | os.PathLike[str] | None = None) -> Self:
         """Listen on a new Unix socket that only this user can reach."""
-        path = Path(tempfile.gettempdir() if folder is None else folder) / f"dmlgbm-{secrets.token_hex(8)}.sock"
+        # The process is named for whoever finds the file of one that was killed.
+        name = f"dmlgbm-{os.getpid()}-{secrets.token_hex(8)}.sock"
+        path = Path(tempfile.gettempdir() if folder is None else folder) / name
         bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             bound.bind(str(path))

@@ -14,14 +14,16 @@ from typing import ParamSpec, Self, TypeVar
 
 import numpy as np
 
-from collectives.arrays import check_counts, check_dtype, flat, output, separate
+from collectives import requests
+from collectives.arrays import check_dtype, flat, output, separate
 from collectives.frames import Operation
 from collectives.groups import Regrouping, split
 from collectives.handles import Handle, InOrder
+from collectives.kernel_calls import KernelCalls
 from collectives.plans import Call, Planner
 from collectives.point_to_point import PointToPoint
-from collectives.prepared import PreparedAllReduce
 from collectives.reducers import Array, Reducer, find_reducer
+from collectives.requests import Request
 from collectives.session import Session
 
 DEFAULT_TIMEOUT = 120.0
@@ -74,11 +76,7 @@ class Communicator:
     ) -> Array:
         """The arrays of all ranks combined, element by element, on every rank."""
         with CallGuard(self, "all_reduce"):
-            reducer, values = find_reducer(op), flat(array)
-            result = output(out, np.shape(array), values.dtype)
-            call = Call(Operation.ALL_REDUCE, values.dtype, (len(values),), 0, reducer, algorithm)
-            self._run(call, separate(values, out), result.reshape(-1), timeout)
-            return result
+            return self._answer(requests.all_reduce(array, op, algorithm, out), timeout)
 
     def reduce(
         self,
@@ -133,11 +131,7 @@ class Communicator:
     ) -> Array:
         """The arrays of all ranks, which have one shape, stacked in rank order along a new first axis."""
         with CallGuard(self, "all_gather"):
-            values = flat(array)
-            result = output(out, (self.world_size, *np.shape(array)), values.dtype)
-            call = Call(Operation.ALL_GATHER, values.dtype, (len(values),) * self.world_size, algorithm=algorithm)
-            self._run(call, separate(values, out), result.reshape(-1), timeout)
-            return result
+            return self._answer(requests.all_gather(self.world_size, array, algorithm, out), timeout)
 
     def all_gather_unequal(
         self, array: Array, *, algorithm: str | None = None, timeout: float | None = None
@@ -192,22 +186,8 @@ class Communicator:
     ) -> Array:
         """This rank's part of the combined arrays: `counts` rows of the first axis for each rank, or equal parts."""
         with CallGuard(self, "reduce_scatter"):
-            reducer, values, own = find_reducer(op), flat(array), np.asarray(array)
-            if own.ndim == 0 or (counts is None and own.shape[0] % self.world_size):
-                raise ValueError(f"array of shape {own.shape} has no {self.world_size} equal parts; give counts")
-            rows = check_counts(
-                [own.shape[0] // self.world_size] * self.world_size if counts is None else counts,
-                self.world_size,
-                own.shape[0],
-                "counts",
-            )
-            width = int(np.prod(own.shape[1:], dtype=np.int64))
-            result = np.empty((rows[self.rank], *own.shape[1:]), values.dtype)
-            call = Call(
-                Operation.REDUCE_SCATTER, values.dtype, tuple(count * width for count in rows), 0, reducer, algorithm
-            )
-            self._run(call, values, result.reshape(-1), timeout)
-            return result
+            request = requests.reduce_scatter(self.rank, self.world_size, array, op, counts, algorithm)
+            return self._answer(request, timeout)
 
     def all_to_all(self, array: Array, *, out: Array | None = None, timeout: float | None = None) -> Array:
         """array[p] goes to rank p; result[p] is what rank p had for this rank."""
@@ -249,20 +229,6 @@ class Communicator:
         with CallGuard(self, "barrier"):
             call = Call(Operation.BARRIER, _NOTHING.dtype, (0,), algorithm=algorithm)
             self._run(call, _NOTHING, _NOTHING, timeout)
-
-    def prepare_all_reduce(
-        self, array: Array, op: str | Reducer = "sum", *, out: Array | None = None, algorithm: str | None = None
-    ) -> PreparedAllReduce:
-        """An all_reduce of these very arrays that is run many times, also from kernels without the GIL."""
-        with CallGuard(self, "prepare_all_reduce"):
-            reducer, values = find_reducer(op), flat(array)
-            if np.may_share_memory(array, values) is False or (out is not None and np.may_share_memory(values, out)):
-                raise ValueError("array must be contiguous, and out must not overlap it: both are used again and again")
-            result = output(out, np.shape(array), values.dtype)
-            call = Call(Operation.ALL_REDUCE, values.dtype, (len(values),), 0, reducer, algorithm)
-            plan = Planner(self._session).plan(call)
-            buffers = [values, result.reshape(-1), np.empty(plan.scratch_count, values.dtype)]
-            return PreparedAllReduce(self, self._session, plan.work, buffers, result)
 
     # Point to point.
 
@@ -314,6 +280,11 @@ class Communicator:
         self._session.check_usable()
         return self._started.start(lambda: call(*arguments, **options))
 
+    def kernel_calls(self) -> KernelCalls:
+        """Collectives of fixed arrays that kernels run without the GIL, over plain sockets and memory."""
+        with CallGuard(self, "kernel_calls"):
+            return KernelCalls(self, self._session)
+
     def abort(self, reason: str) -> None:
         """End the session on every rank at once, from any thread; all calls raise AbortedError with the reason."""
         self._session.abort(reason)
@@ -338,6 +309,26 @@ class Communicator:
     def continue_after(self, other: Communicator) -> None:
         """Go on with the sequence numbers of another communicator over the same session."""
         self._sequence = other._sequence
+
+    def guard(self, name: str) -> CallGuard:
+        """What every call runs inside of."""
+        return CallGuard(self, name)
+
+    def take_over(self, session: Session) -> int:
+        """Keep this communicator for kernels until `give_back`; the next sequence number."""
+        with CallGuard(self, "kernel_calls"):
+            session.hold()
+            self._lock.acquire()
+        return self._sequence
+
+    def give_back(self, sequence: int) -> None:
+        """Go on with this sequence number after kernels have run."""
+        self._sequence = sequence
+        self._lock.release()
+
+    def _answer(self, request: Request, timeout: float | None) -> Array:
+        self._run(request.call, request.source, request.result.reshape(-1), timeout)
+        return request.result
 
     def _run(self, call: Call, source: Array, target: Array, timeout: float | None) -> None:
         plan, sequence = self._planner.plan(call), self._sequence

@@ -10,16 +10,24 @@ from collectives.communicator import DEFAULT_TIMEOUT, Communicator
 from collectives.frames import session_number
 from collectives.rendezvous import this_host
 from collectives.session import Session
+from collectives.spinning import spin_for
 from collectives.transports.rings import RingArea, RingTransport
 
 
 class Hub:
     """Where threads meet. Each of `world_size` threads calls `join` with its rank."""
 
-    def __init__(self, world_size: int, timeout: float = DEFAULT_TIMEOUT, session: str | None = None) -> None:
+    def __init__(
+        self,
+        world_size: int,
+        timeout: float = DEFAULT_TIMEOUT,
+        session: str | None = None,
+        spin_microseconds: int | None = None,
+    ) -> None:
         if world_size < 1:
             raise ValueError(f"world_size must be at least 1, got {world_size}")
         self.world_size = world_size
+        self._spin = spin_for(world_size) if spin_microseconds is None else spin_microseconds
         self._timeout = timeout
         self._session = secrets.token_hex(8) if session is None else session
         self._area = RingArea.private(world_size)
@@ -30,7 +38,7 @@ class Hub:
         """The communicator of one rank; each rank joins once."""
         if not 0 <= rank < self.world_size:
             raise ValueError(f"rank must be from 0 to {self.world_size - 1}, got {rank}")
-        transport = RingTransport(rank, self.world_size, self._area)
+        transport = RingTransport(rank, self.world_size, self._area, spin_microseconds=self._spin)
         session = Session(transport, self._session, session_number(self._session), 0)
         return Communicator(session, self._timeout, (this_host(),) * self.world_size, _HubRegrouping(self))
 
@@ -39,7 +47,7 @@ class Hub:
         key = (name, tuple(members))
         with self._lock:
             if key not in self._groups:
-                self._groups[key] = Hub(len(members), self._timeout, f"{self._session}/{name}")
+                self._groups[key] = Hub(len(members), self._timeout, f"{self._session}/{name}", self._spin)
             return self._groups[key]
 
 

@@ -16,6 +16,7 @@ from collectives.negotiation import TlsContexts
 from collectives.rendezvous import Rendezvous
 from collectives.session import Session
 from collectives.shared_memory import share_memory
+from collectives.spinning import LONGEST_SPIN_MICROSECONDS, spin_for
 from collectives.transports.contract import Transport
 from collectives.transports.sockets import socket_transport
 from collectives.two_level import TwoLevelCommunicator
@@ -28,7 +29,8 @@ class JoinOptions:
     `shared_memory` moves messages through memory between ranks of one host, which the record must
     name; ranks on several hosts work in two levels. `native=False` chooses the pure Python
     loop, `buffer_bytes` fixes the socket buffers, `timeout` is the deadline of calls and `join_timeout` that of coming
-    together, both in seconds.
+    together, both in seconds. `spin_microseconds` is how long a rank looks for a message before it sleeps; unless
+    given, 50 where every rank of the host has a core and 0 elsewhere.
     """
 
     shared_memory: bool = False
@@ -37,6 +39,13 @@ class JoinOptions:
     tls: TlsContexts | None = None
     native: bool | None = None
     buffer_bytes: int | None = None
+    spin_microseconds: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.spin_microseconds is not None and not 0 <= self.spin_microseconds <= LONGEST_SPIN_MICROSECONDS:
+            raise ValueError(
+                f"spin_microseconds must be from 0 to {LONGEST_SPIN_MICROSECONDS}, got {self.spin_microseconds}"
+            )
 
 
 def join(rendezvous: Rendezvous, rank: int, listener: Listener, options: JoinOptions | None = None) -> Communicator:
@@ -45,6 +54,9 @@ def join(rendezvous: Rendezvous, rank: int, listener: Listener, options: JoinOpt
     with listener:
         if not 0 <= rank < rendezvous.world_size:
             raise ValueError(f"rank must be from 0 to {rendezvous.world_size - 1}, got {rank}")
+        if options.spin_microseconds is None:
+            # Groups of this world get the same: their ranks share the cores with those of all other groups.
+            options = replace(options, spin_microseconds=spin_for(_ranks_of_this_host(rendezvous, rank)))
         connections = connect_mesh(rendezvous, rank, listener, options.join_timeout, options.tls, options.buffer_bytes)
     try:
         transport = _transport(rendezvous, rank, connections, options)
@@ -100,9 +112,15 @@ class _SocketRegrouping:
         return join(self._rendezvous.subgroup(name, addresses, members), place, self._listener, self._options)
 
 
+def _ranks_of_this_host(rendezvous: Rendezvous, rank: int) -> int:
+    """How many ranks share the cores of this one, as far as the record says."""
+    return rendezvous.hosts.count(rendezvous.hosts[rank]) if rendezvous.hosts else 0
+
+
 def _transport(
     rendezvous: Rendezvous, rank: int, connections: dict[int, socket.socket], options: JoinOptions
 ) -> Transport:
+    spin = options.spin_microseconds or 0
     if not options.shared_memory or len(set(rendezvous.hosts)) > 1:
-        return socket_transport(rank, connections, options.native)
-    return share_memory(rank, connections, options.join_timeout)
+        return socket_transport(rank, connections, options.native, spin)
+    return share_memory(rank, connections, options.join_timeout, spin)

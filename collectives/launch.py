@@ -34,6 +34,11 @@ _LISTENERS: dict[str, Callable[[], Listener]] = {
 }
 
 
+# What a rank that has reported gets to end by itself, and one that has not.
+_SECONDS_TO_END = 20.0
+_SECONDS_TO_DIE = 2.0
+
+
 @dataclass
 class Outcome:
     """How one rank ended: its result, or its error, or the exit code of a process that could not say anything."""
@@ -86,7 +91,7 @@ def run_threads(
 def _thread_joins(world_size: int, transport: str, options: JoinOptions) -> list[Callable[[], Communicator]]:
     """For each rank the call that makes its communicator."""
     if transport == "memory":
-        hub = Hub(world_size, options.timeout)
+        hub = Hub(world_size, options.timeout, spin_microseconds=options.spin_microseconds)
         return [partial(hub.join, rank) for rank in range(world_size)]
     listeners = [_listener(transport) for _ in range(world_size)]
     record = Rendezvous.create([str(each.address) for each in listeners], [this_host()] * world_size)
@@ -143,6 +148,7 @@ def launch_processes(
     until = time.monotonic() + timeout
     pipes: list[Connection] = []
     processes: list[BaseProcess] = []
+    reported: set[int] = set()
     try:
         for rank in range(world_size):
             ours, theirs = context.Pipe()
@@ -155,15 +161,13 @@ def launch_processes(
             theirs.close()
         outcomes = [Outcome(rank) for rank in range(world_size)]
         _introduce(pipes, outcomes, until)
-        _collect(pipes, outcomes, until)
+        reported = _collect(pipes, outcomes, until)
     finally:
-        killed = _end(processes)
+        _end(processes, reported)
         for pipe in pipes:
             pipe.close()
     for outcome, process in zip(outcomes, processes, strict=True):
-        # Who has reported a result has not failed, however long its interpreter takes to end.
-        slow_to_end = outcome.error is None and process in killed
-        outcome.exit_code = None if slow_to_end else process.exitcode
+        outcome.exit_code = process.exitcode
         process.close()
     return outcomes
 
@@ -217,7 +221,9 @@ def _receive(pipe: Connection, outcome: Outcome, until: float) -> Any:
     return None
 
 
-def _collect(pipes: list[Connection], outcomes: list[Outcome], until: float) -> None:
+def _collect(pipes: list[Connection], outcomes: list[Outcome], until: float) -> set[int]:
+    """Take what the ranks report; those that did."""
+    reported: set[int] = set()
     waiting = {pipe: outcome for pipe, outcome in zip(pipes, outcomes, strict=True) if not pipe.closed}
     while waiting and (ready := wait(list(waiting), max(0.0, until - time.monotonic()))):
         for pipe in ready:
@@ -225,20 +231,23 @@ def _collect(pipes: list[Connection], outcomes: list[Outcome], until: float) -> 
             outcome = waiting.pop(pipe)
             try:
                 outcome.result, outcome.error = pipe.recv()
+                reported.add(outcome.rank)
             except (EOFError, OSError):
                 outcome.error = RankFailedError(f"rank {outcome.rank} ended without a result")
     for outcome in waiting.values():
         outcome.error = RankFailedError(f"rank {outcome.rank} did not end in time and was killed")
+    return reported
 
 
-def _end(processes: list[BaseProcess]) -> list[BaseProcess]:
-    """Let processes that have reported end by themselves for a moment; kill the rest (also stopped ones)."""
-    until = time.monotonic() + 2.0
-    killed = []
-    for process in processes:
+def _end(processes: list[BaseProcess], reported: set[int]) -> None:
+    """Let processes end by themselves for a while; kill the rest (also stopped ones).
+
+    On a busy machine it takes seconds until an interpreter that has nothing more to do is gone.
+    """
+    now = time.monotonic()
+    for rank, process in enumerate(processes):
+        until = now + (_SECONDS_TO_END if rank in reported else _SECONDS_TO_DIE)
         process.join(max(0.0, until - time.monotonic()))
         if process.is_alive():
             process.kill()
             process.join()
-            killed.append(process)
-    return killed

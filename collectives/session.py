@@ -86,15 +86,34 @@ class Session:
         if self._closed:
             raise ClosedError(f"rank {self.rank}: the communicator of session {self.name!r} is closed")
 
-    def run(self, work: Work, call: CallName, timeout: float) -> None:
+    def hold(self) -> None:
+        """Keep the transport for the calling thread, whose kernels will use it without `run`, until `let_go`."""
+        self._running.acquire()
+        try:
+            self.check_usable()
+        except BaseException:
+            self._running.release()
+            raise
+
+    def let_go(self, error: CollectiveError | None, work: Work | None) -> None:
+        """End `hold`. An `error` ends the session, and so does an abort that has waited for this moment."""
+        try:
+            reason = self.failure if self.failure is not None else error
+            if reason is not None:
+                self._fail(reason, work)
+        finally:
+            self._running.release()
+
+    def run(self, work: Work, call: CallName, timeout: float, stopped_with: int | None = None) -> None:
         """Run work from where it stands to its end, or end the session.
 
-        `call` names it in errors: a text, or operation and sequence.
+        `call` names it in errors: a text, or operation and sequence. `stopped_with` is the status that a kernel brought
+        back which ran the work so far.
         """
         with self._running:
             self.check_usable()
             try:
-                self._run(work, call, timeout)
+                self._run(work, call, timeout, stopped_with)
             except CollectiveError as error:
                 self._fail(error, work)
                 raise
@@ -103,11 +122,12 @@ class Session:
                 self._fail(AbortedError(f"rank {self.rank} left {_words(call)}: {error!r}", self.rank), work)
                 raise
 
-    def _run(self, work: Work, call: CallName, timeout: float) -> None:
+    def _run(self, work: Work, call: CallName, timeout: float, status: int | None) -> None:
         began = time.monotonic_ns()
         until, probe_at = began + int(timeout * 1e9), began + int(PROBE_SECONDS * 1e9)
         while True:
-            status = self.transport.run(work, min(until, probe_at))
+            if status is None:
+                status = self.transport.run(work, min(until, probe_at))
             if status == DONE:
                 return
             if status == WOKEN:
@@ -123,6 +143,7 @@ class Session:
                 raise self._late(work, _words(call), timeout)
             elif status != INTERRUPTED:
                 self._unexpected(work, _words(call))
+            status = None
 
     def _send_probes(self, work: Work) -> None:
         waiting = work.unfinished(RECEIVE)

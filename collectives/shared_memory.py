@@ -17,14 +17,14 @@ from collectives.transports.sockets import socket_transport
 
 
 def share_memory(
-    rank: int, connections: dict[int, socket.socket], timeout: float, capacity: int | None = None
+    rank: int, connections: dict[int, socket.socket], timeout: float, spin_microseconds: int = 0
 ) -> Transport:
     """The first rank makes the memory, the others open it; the sockets stay open to show who is alive."""
     sockets = socket_transport(rank, connections)
     world_size = sockets.world_size
     bootstrap = Communicator(Session(sockets, "shared memory", session_number("shared memory"), 0), timeout)
     if rank == 0:
-        mapping, descriptor, size = create_shared_area(world_size, capacity)
+        mapping, descriptor, size = create_shared_area(world_size)
         try:
             bootstrap.broadcast(np.array([os.getpid(), descriptor, size], np.int64))
             bootstrap.barrier()  # after which nobody needs the descriptor
@@ -39,4 +39,4 @@ def share_memory(
             raise
         bootstrap.barrier()
     sockets.release()
-    return RingTransport(rank, world_size, RingArea.over(mapping, world_size, size), connections)
+    return RingTransport(rank, world_size, RingArea.over(mapping, world_size, size), connections, spin_microseconds)

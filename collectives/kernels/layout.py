@@ -27,6 +27,11 @@ SEQUENCE_WORD = 3
 NEXT_ROW, STOPPED_PEER, STOPPED_ROW, ERROR_NUMBER = range(4)
 CONTROL_WORDS = 4
 
+# Words that the prepared collectives of one communicator share: the number of the next one, and which one is under way.
+NEXT_SEQUENCE, RUNNING = range(2)
+TURN_WORDS = 2
+NOBODY_RUNS = -1
+
 # Why a run came back.
 # HUNG_UP: a peer of which nothing is awaited now will send no more.
 DONE, EXPIRED, WOKEN, INTERRUPTED, UNEXPECTED, LOST, HUNG_UP = range(7)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from collectives.kernels.combine import run_local_rows
-from collectives.kernels.compiler import kernel
-from collectives.kernels.layout import DONE, NEXT_ROW, PHASE, SEQUENCE_WORD
+from collectives.kernels.compiler import inlined, kernel
+from collectives.kernels.layout import DONE, NEXT_ROW, NEXT_SEQUENCE, NOBODY_RUNS, PHASE, RUNNING, SEQUENCE_WORD
 from collectives.kernels.ring_loop import exchange_over_rings
 from collectives.kernels.socket_loop import exchange_over_sockets
 
@@ -47,22 +47,32 @@ def run_over_sockets(work: Any, addresses: Any, wires: Any, operation: Any, like
 
 @kernel
 def run_again_over_sockets(prepared: Any, until: Any) -> Any:
-    """Run prepared work once more under the next sequence number; for kernels that must not return to Python.
+    """Run a prepared collective once more, as the next of its communicator; for kernels that stay away from Python.
 
-    `prepared` is `PreparedAllReduce.arguments`. Any status but DONE belongs to `PreparedAllReduce.finish`.
+    `prepared` is `PreparedCall.arguments`, `until` is in monotonic nanoseconds. A kernel that gets any status but DONE
+    returns it to Python, for `KernelCalls.finish`.
     """
-    work, addresses, wires, operation, like, control = prepared
-    start_again(work, control)
-    return run_over_sockets(work, addresses, wires, operation, like, until, control)
+    work, addresses, wires, operation, like, control, turn, place = prepared
+    begin_again(work, control, turn, place)
+    status = run_over_sockets(work, addresses, wires, operation, like, until, control)
+    if status == DONE:
+        end_again(turn)
+    return status
 
 
-@kernel
-def start_again(work: Any, control: Any) -> None:
+@inlined
+def begin_again(work: Any, control: Any, turn: Any, place: Any) -> None:
     _, _, headers, _, progress = work
-    for row in range(len(headers)):
-        headers[row, SEQUENCE_WORD] += 1
-        progress[row] = 0
+    headers[:, SEQUENCE_WORD] = turn[NEXT_SEQUENCE]
+    progress[:] = 0
     control[:] = 0
+    turn[RUNNING] = place
+
+
+@inlined
+def end_again(turn: Any) -> None:
+    turn[NEXT_SEQUENCE] += 1
+    turn[RUNNING] = NOBODY_RUNS
 
 
 @kernel
@@ -84,6 +94,9 @@ def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: 
 @kernel
 def run_again_over_rings(prepared: Any, until: Any) -> Any:
     """The same as `run_again_over_sockets`, over rings in memory."""
-    work, addresses, wires, operation, like, control = prepared
-    start_again(work, control)
-    return run_over_rings(work, addresses, wires, operation, like, until, control)
+    work, addresses, wires, operation, like, control, turn, place = prepared
+    begin_again(work, control, turn, place)
+    status = run_over_rings(work, addresses, wires, operation, like, until, control)
+    if status == DONE:
+        end_again(turn)
+    return status

@@ -275,9 +275,10 @@ def _find_leaver(area: Any, rank: Any, descriptors: Any, watched: Any, polls: An
 @kernel
 def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires: Any, until: Any, control: Any) -> Any:
     """Run the messages of rows first..last to their end, or say why that did not happen."""
-    area, rank, descriptors, watched, polls, scratch = wires
+    area, rank, descriptors, watched, polls, spin, scratch = wires
     words = area[0]
-    next_look = monotonic_nanoseconds(scratch) + _LOOK_NANOSECONDS
+    moved_at = monotonic_nanoseconds(scratch)
+    next_look = moved_at + _LOOK_NANOSECONDS
     leaver = np.int64(-1)
     while True:
         bell = load_word(words, LINE * rank + BELL)
@@ -285,6 +286,7 @@ def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires:
         if status != DONE or waiting == 0:
             return status
         if moved:
+            moved_at = monotonic_nanoseconds(scratch)
             continue
         if load_word(words, LINE * rank + STOPPED) != 0:
             return WOKEN
@@ -299,5 +301,7 @@ def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires:
             continue
         if now >= until:
             return EXPIRED
+        if now - moved_at < spin:
+            continue
         if _sleep(words, rank, bell, until, scratch):
             return INTERRUPTED

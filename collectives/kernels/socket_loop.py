@@ -142,12 +142,28 @@ def _milliseconds_until(until: Any, scratch: Any) -> Any:
 
 
 @kernel
+def _wait(polls: Any, count: Any, until: Any, spin: Any, scratch: Any) -> Any:
+    """Wait for one of the listed descriptors, for the first `spin` nanoseconds without going to sleep.
+
+    A peer that has a core of its own answers within microseconds. Waking up takes longer than that, and on a core that
+    another thread has taken meanwhile up to a tick of the scheduler.
+    """
+    listed, places = pointer_to(polls.ctypes.data), np.uint64(count)
+    asleep_at = min(until, monotonic_nanoseconds(scratch) + spin) if spin > 0 else 0
+    while spin > 0 and monotonic_nanoseconds(scratch) < asleep_at:
+        ready = poll(listed, places, np.int32(0))
+        if ready != 0:
+            return ready
+    return poll(listed, places, np.int32(_milliseconds_until(until, scratch)))
+
+
+@kernel
 def exchange_over_sockets(
     first: Any, last: Any, work: Any, addresses: Any, wires: Any, until: Any, control: Any
 ) -> Any:
     """Run the messages of rows first..last to their end, or say why that did not happen."""
     program, _, _, _, progress = work
-    descriptors, wake, watched, awaited, polls, rows, scratch = wires
+    descriptors, wake, watched, awaited, polls, rows, spin, scratch = wires
     for row in range(first, last):
         if program[row, ACTION] == SEND and progress[row] == 0:
             status = _send(row, work, addresses, descriptors, scratch, control)
@@ -158,7 +174,7 @@ def exchange_over_sockets(
         if count == 1:
             return DONE
         polls[0] = wake | (POLL_IN << 32)
-        ready = poll(pointer_to(polls.ctypes.data), np.uint64(count), np.int32(_milliseconds_until(until, scratch)))
+        ready = _wait(polls, count, until, spin, scratch)
         if ready < 0:
             return INTERRUPTED
         if ready == 0 and monotonic_nanoseconds(scratch) >= until:

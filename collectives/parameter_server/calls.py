@@ -60,6 +60,19 @@ class _Call:
     handle: Handle[Any] | None = None
 
 
+class _StoreHandle(Handle[Returned]):
+    """A call whose caller, while it waits, takes the answers from the connections itself."""
+
+    def __init__(self, call: Callable[[], Returned], reactor: Reactor) -> None:
+        super().__init__(call)
+        self._reactor = reactor
+
+    def wait(self, timeout: float | None = None) -> Returned:
+        began = time.monotonic()
+        self._reactor.serve_until(self.done, timeout)
+        return super().wait(None if timeout is None else max(0.0, timeout - (time.monotonic() - began)))
+
+
 class Calls:
     """The calls of one worker that are under way."""
 
@@ -123,7 +136,7 @@ class Calls:
     ) -> Handle[Returned]:
         """Start the requests of one call; `finish` makes its result from theirs, which are all good."""
         call = _Call(subject, len(requests))
-        call.handle = Handle(lambda: finish(self._good_results(call)))
+        call.handle = _StoreHandle(lambda: finish(self._good_results(call)), self._reactor)
         until = time.monotonic() + timeout
         with self._changed:
             self._check_open(subject.operation)

@@ -66,20 +66,33 @@ class Input:
 
     def __init__(self, data: Buffer) -> None:
         self._data = memoryview(data)
+        self._end = len(self._data)
         self._position = 0
 
     @property
     def left(self) -> int:
-        return len(self._data) - self._position
+        return self._end - self._position
+
+    def _move(self, size: int) -> int:
+        """The place of the next `size` bytes, which count as read."""
+        start = self._position
+        if size > self._end - start:
+            raise ProtocolError(f"a message ends after {self.left} bytes where {size} more were announced")
+        self._position = start + size
+        return start
 
     def take(self, size: int) -> memoryview:
-        if size > self.left:
-            raise ProtocolError(f"a message ends after {self.left} bytes where {size} more were announced")
-        self._position += size
-        return self._data[self._position - size : self._position]
+        start = self._move(size)
+        return self._data[start : start + size]
+
+    def take_byte(self) -> int:
+        return self._data[self._move(1)]
+
+    def unpack(self, pack: struct.Struct) -> tuple[Any, ...]:
+        return pack.unpack_from(self._data, self._move(pack.size))
 
     def take_array(self, size: int) -> memoryview:
-        self.take(-self._position % _ALIGNMENT)
+        self._move(-self._position % _ALIGNMENT)
         return self.take(size)
 
 
@@ -134,7 +147,7 @@ def _make_form(annotation: Any) -> Form:
 
 
 def _read_text(source: Input) -> str:
-    (size,) = _COUNT.unpack(source.take(_COUNT.size))
+    (size,) = source.unpack(_COUNT)
     try:
         return str(source.take(size), "utf-8")
     except UnicodeDecodeError as error:
@@ -166,13 +179,9 @@ def _read_array(source: Input) -> Array:
     return np.frombuffer(data, DTYPES[code]).reshape(shape)
 
 
-_INTEGER = Form(
-    lambda output, value: output.write(_WORD.pack(value)), lambda source: _WORD.unpack(source.take(_WORD.size))[0]
-)
-_FLOAT = Form(
-    lambda output, value: output.write(_REAL.pack(value)), lambda source: _REAL.unpack(source.take(_REAL.size))[0]
-)
-_BOOLEAN = Form(lambda output, value: output.write(b"\1" if value else b"\0"), lambda source: source.take(1)[0] != 0)
+_INTEGER = Form(lambda output, value: output.write(_WORD.pack(value)), lambda source: source.unpack(_WORD)[0])
+_FLOAT = Form(lambda output, value: output.write(_REAL.pack(value)), lambda source: source.unpack(_REAL)[0])
+_BOOLEAN = Form(lambda output, value: output.write(b"\1" if value else b"\0"), lambda source: source.take_byte() != 0)
 _LETTERS = {_INTEGER: "q", _FLOAT: "d", _BOOLEAN: "?"}
 _TEXT = Form(_write_text, _read_text)
 _ARRAY = Form(_write_array, _read_array)
@@ -185,7 +194,7 @@ def _sequence(element: Form) -> Form:
             element.write(output, value)
 
     def read(source: Input) -> tuple[Any, ...]:
-        (count,) = _COUNT.unpack(source.take(_COUNT.size))
+        (count,) = source.unpack(_COUNT)
         if count > source.left:  # no element is shorter than a byte
             raise ProtocolError(f"a message announces {count} elements in {source.left} bytes")
         return tuple(element.read(source) for _ in range(count))
@@ -215,7 +224,7 @@ def _record(kind: type[Any], names: list[str], parts: list[Form]) -> Form:
         values: list[Any] = []
         for pack, _, part in runs:
             if pack is not None:
-                values += pack.unpack(source.take(pack.size))
+                values += source.unpack(pack)
             else:
                 values.append(part.read(source))
         try:
@@ -255,7 +264,7 @@ def _union(members: tuple[Any, ...]) -> Form:
         forms[number].write(output, value)
 
     def read(source: Input) -> Any:
-        number = source.take(1)[0]
+        number = source.take_byte()
         if number >= len(forms):
             raise ProtocolError(f"a message names choice {number} of {len(forms)}")
         return forms[number].read(source)

@@ -12,7 +12,6 @@ import ssl
 from collections import deque
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
 
 import numpy as np
 
@@ -26,6 +25,8 @@ from collectives.parameter_server.messages import MESSAGES, Message
 _MOST_BUFFERS = 64
 # Received at a time, so that one busy peer does not keep the others waiting.
 _MOST_MESSAGES = 64
+# Read together with what comes before: all of a short message, the header of a long one.
+_BEGINNING_BYTES = 512
 _NOT_NOW = (BlockingIOError, InterruptedError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 _NUMBERS = {kind: number for number, kind in enumerate(MESSAGES)}
 
@@ -59,11 +60,12 @@ class Link:
         self._generation = generation
         self._largest = largest
         self._outgoing: deque[memoryview] = deque()
-        self._header = bytearray(HEADER_BYTES)
-        self._target = memoryview(self._header)
+        # The beginning of the next message, and the rest of it once its header has told how much that is.
+        self._beginning = memoryview(bytearray(_BEGINNING_BYTES))
+        self._begun = 0
+        self._kind: type[Message]
+        self._payload: memoryview | None = None
         self._filled = 0
-        self._expected: type[Message] | None = None
-        self._payload: Any = None
 
     @property
     def has_unsent(self) -> bool:
@@ -111,42 +113,56 @@ class Link:
     def receive(self) -> Iterator[Message]:
         """The messages that have arrived; OSError or ProtocolError when the connection is of no more use."""
         messages = 0
-        while messages < _MOST_MESSAGES or self._has_decrypted:
+        more = True
+        while more and (messages < _MOST_MESSAGES or self._has_decrypted):
             try:
-                count = self.connection.recv_into(self._target[self._filled :])
+                more = self._read()
             except _NOT_NOW:
                 return
-            if not count:
-                raise ConnectionResetError("the peer closed the connection")
-            self.bytes_received += count
-            self._filled += count
-            if self._filled == len(self._target):
-                message = self._advance()
-                if message is not None:
-                    messages += 1
-                    yield message
+            while (message := self._next_message()) is not None:
+                messages += 1
+                yield message
+
+    def _read(self) -> bool:
+        """Take what has arrived, in one system call if there is room for all of it; whether there may be more."""
+        beginning = self._beginning[self._begun :]
+        if isinstance(self.connection, ssl.SSLSocket):
+            count = self.connection.recv_into(beginning if self._payload is None else self._payload[self._filled :])
+            full = True  # one record at a time is decrypted
+        else:
+            targets = [beginning] if self._payload is None else [self._payload[self._filled :], beginning]
+            count = self.connection.recvmsg_into(targets)[0]
+            full = count == sum(map(len, targets))
+        if not count:
+            raise ConnectionResetError("the peer closed the connection")
+        self.bytes_received += count
+        into_payload = 0 if self._payload is None else min(count, len(self._payload) - self._filled)
+        self._filled += into_payload
+        self._begun += count - into_payload
+        return full
 
     @property
     def _has_decrypted(self) -> bool:
         """Whether bytes wait that no selector would tell of."""
         return isinstance(self.connection, ssl.SSLSocket) and self.connection.pending() > 0
 
-    def _advance(self) -> Message | None:
-        """A header or a payload is complete: make room for what follows."""
-        if self._expected is None:
-            kind, size = _check_header(bytes(self._header), self._session, self._generation, self._largest)
-            if size:
-                self._payload = np.empty(size, np.uint8)
-                self._expect(kind, memoryview(self._payload))
+    def _next_message(self) -> Message | None:
+        """The next message, if all of it is there."""
+        if self._payload is None:
+            if self._begun < HEADER_BYTES:
                 return None
-            return decode(kind, b"")
-        kind, payload = self._expected, self._payload
-        self._expect(None, memoryview(self._header))
-        self._payload = None
-        return decode(kind, memoryview(payload))
-
-    def _expect(self, kind: type[Message] | None, target: memoryview) -> None:
-        self._expected, self._target, self._filled = kind, target, 0
+            header = bytes(self._beginning[:HEADER_BYTES])
+            self._kind, size = _check_header(header, self._session, self._generation, self._largest)
+            self._payload = np.empty(size, np.uint8).data
+            self._filled = min(size, self._begun - HEADER_BYTES)
+            used = HEADER_BYTES + self._filled
+            self._payload[: self._filled] = self._beginning[HEADER_BYTES:used]
+            self._begun -= used
+            self._beginning[: self._begun] = bytes(self._beginning[used : used + self._begun])
+        if self._filled < len(self._payload):
+            return None
+        payload, self._payload = self._payload, None
+        return decode(self._kind, payload)
 
     def close(self) -> None:
         self._outgoing.clear()

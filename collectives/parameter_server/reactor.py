@@ -1,9 +1,9 @@
 """The thread that gives a core its sockets and its clock.
 
 One thread waits for all connections of a node and feeds the core; other threads may use the core under `lock` and
-then call `flush`, which sends from the calling thread, so a request costs no change of thread on its way out. A
-second thread lets callers in through the handshake, and every dial has a short-lived thread of its own: neither can
-hold up the first.
+then call `flush`, which sends from the calling thread, and one that waits for an answer does the first one's work
+meanwhile (`serve_until`), so a request costs no change of thread on its way out or back. A second thread lets callers
+in through the handshake, and every dial has a short-lived thread of its own: neither can hold up the first.
 """
 
 from __future__ import annotations
@@ -39,6 +39,8 @@ _DIAL_SECONDS = 3.0
 # After a failed dial: until then, messages to that address are dropped, and their senders send them again.
 _REDIAL_SECONDS = 0.1
 _MOST_QUEUED = 4096
+# How long the reactor's thread leaves the connections to a caller that serves them, or did so a moment ago.
+_PAUSE_SECONDS = 0.005
 
 
 class Core(Protocol):
@@ -92,6 +94,9 @@ class Reactor:
             end.setblocking(False)
         self._selector.register(self._ear, selectors.EVENT_READ, None)
         self._closing = threading.Event()
+        self._serving = threading.Lock()  # held by whoever waits for the connections and serves them
+        self._caller = threading.Lock()  # held by the one caller that does so, or is about to
+        self._called_at = float("-inf")
         self._dials: set[threading.Thread] = set()
         self._threads = [threading.Thread(target=self._run, name=f"{name}-reactor", daemon=True)]
         if listener is not None:
@@ -231,22 +236,62 @@ class Reactor:
         next_tick = time.monotonic()
         try:
             while not self._closing.is_set():
-                ready = self._selector.select(max(0.0, next_tick - time.monotonic()))
-                with self.lock:
-                    self._serve(ready)
-                    if time.monotonic() >= next_tick:
-                        self._core.tick(time.monotonic())
-                        next_tick = time.monotonic() + _TICK_SECONDS
-                        self._handled()
-        except BaseException as error:
-            _LOGGER.exception("the %s stops", self._name)
-            self.failure = error
+                patience = max(0.0, next_tick - time.monotonic())
+                if self._caller.locked() or time.monotonic() - self._called_at < _PAUSE_SECONDS:
+                    time.sleep(_PAUSE_SECONDS)
+                    patience = 0.0
+                if self._serving.acquire(blocking=False):
+                    try:
+                        self._serve_once(patience)
+                    finally:
+                        self._serving.release()
+                if time.monotonic() >= next_tick:
+                    next_tick = time.monotonic() + _TICK_SECONDS
+                    self.use(lambda core: core.tick(time.monotonic()))
+        except BaseException as error:  # noqa: BLE001 - whoever calls next is told
+            self._fail(error)
         finally:
             self._closing.set()
             with self.lock:
                 self._drop_all()
                 if self._after is not None:
                     self._after()
+
+    def _fail(self, error: BaseException) -> None:
+        _LOGGER.error("the %s stops", self._name, exc_info=error)
+        self.failure = error
+        self._closing.set()
+
+    def serve_until(self, is_over: Callable[[], bool], timeout: float | None) -> None:
+        """Serve the connections from the calling thread until that has led to what it waits for, or for `timeout`.
+
+        Returns at once if another caller serves them, and when the reactor ends.
+        """
+        if not self._caller.acquire(blocking=False):
+            return
+        try:
+            if not self._serving.acquire(blocking=False):
+                self._ring()
+                self._serving.acquire()
+            try:
+                until = float("inf") if timeout is None else time.monotonic() + timeout
+                while not is_over() and (now := time.monotonic()) < until and not self._closing.is_set():
+                    self._serve_once(min(until - now, _TICK_SECONDS))
+            finally:
+                self._serving.release()
+            self._called_at = time.monotonic()
+        finally:
+            self._caller.release()
+
+    def _serve_once(self, timeout: float) -> None:
+        ready = self._selector.select(timeout)
+        try:
+            with self.lock:
+                self._serve(ready)
+        except BaseException as error:
+            # The core may be in the middle of a message: a signal can end a caller's work anywhere.
+            self._fail(error)
+            raise
 
     def _drop_all(self) -> None:
         for link in list(self._links):
@@ -294,7 +339,7 @@ class Reactor:
         for thread in (*self._threads, *dials):
             if thread.is_alive() and thread is not threading.current_thread():
                 thread.join()
-        with self.lock:
+        with self._serving, self.lock:
             self._drop_all()
         if self._listener is not None:
             self._listener.close()

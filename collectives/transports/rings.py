@@ -62,7 +62,12 @@ class RingTransport(Transport):
     """One rank's view of an area. `connections` are the sockets whose end means that a process has died."""
 
     def __init__(
-        self, rank: int, world_size: int, area: RingArea, connections: dict[int, socket.socket] | None = None
+        self,
+        rank: int,
+        world_size: int,
+        area: RingArea,
+        connections: dict[int, socket.socket] | None = None,
+        spin_microseconds: int = 0,
     ) -> None:
         if not ring_loop.AVAILABLE:
             raise CollectiveError("rings in memory need Linux on x86_64 or aarch64; use the unix or tcp transport")
@@ -82,6 +87,7 @@ class RingTransport(Transport):
             descriptors,
             self._watched,
             np.zeros(1, np.int64),
+            1000 * spin_microseconds,
             system_calls.new_scratch(),
         )
 

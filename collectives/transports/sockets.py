@@ -186,25 +186,31 @@ def _stopped(work: Work, status: int, row: int, peer: int, error: int) -> int:
 class NativeSocketTransport(SocketTransport):
     """The loop without the GIL: a whole program in one call where the kernels know its element type."""
 
-    def __init__(self, rank: int, connections: dict[int, socket.socket]) -> None:
+    def __init__(self, rank: int, connections: dict[int, socket.socket], spin_microseconds: int = 0) -> None:
         super().__init__(rank, connections)
-        descriptors = np.full(self.world_size, -1, np.int64)
+        self._descriptors = np.full(self.world_size, -1, np.int64)
         for peer, connection in connections.items():
-            descriptors[peer] = connection.fileno()
+            self._descriptors[peer] = connection.fileno()
         places = 3 * self.world_size + 1
         self._wires = (
-            descriptors,
+            self._descriptors,
             self._wake_in.fileno(),
             self._watched,
             np.zeros(self.world_size, np.int64),
             np.zeros(places, np.int64),
             np.zeros(places, np.int64),
+            1000 * spin_microseconds,
             system_calls.new_scratch(),
         )
 
     @property
     def wires(self) -> tuple[Any, ...]:
         return self._wires
+
+    def close(self) -> None:
+        # A kernel that is run once more finds no connection, instead of whatever got the same number since.
+        self._descriptors.fill(-1)
+        super().close()
 
     def exchange(self, first: int, last: int, work: Work, until: int) -> int:
         return exchange_over_sockets(first, last, work.kernel_view, work.addresses, self._wires, until, work.control)
@@ -222,10 +228,13 @@ def is_plain(connections: dict[int, socket.socket]) -> bool:
     return not any(isinstance(connection, ssl.SSLSocket) for connection in connections.values())
 
 
-def socket_transport(rank: int, connections: dict[int, socket.socket], native: bool | None = None) -> SocketTransport:
+def socket_transport(
+    rank: int, connections: dict[int, socket.socket], native: bool | None = None, spin_microseconds: int = 0
+) -> SocketTransport:
     """The transport for these connections: without the GIL where that is possible, unless `native` says otherwise."""
     possible = system_calls.AVAILABLE and is_plain(connections)
     if native and not possible:
         raise ValueError("native=True needs plain sockets on 64-bit Linux or macOS; TLS runs in Python (native=False)")
-    kind = NativeSocketTransport if (possible if native is None else native) else SocketTransport
-    return kind(rank, connections)
+    if possible if native is None else native:
+        return NativeSocketTransport(rank, connections, spin_microseconds)
+    return SocketTransport(rank, connections)

@@ -10,6 +10,7 @@ import pytest
 
 from collectives import CollectiveError, Communicator, JoinOptions, Listener, Rendezvous, join
 from collectives.launch import run_processes, run_threads
+from collectives.spinning import spin_for, usable_cores
 from tests.collectives import oracle, ranks
 
 FEW_TYPES = [np.dtype("l"), np.dtype("d"), oracle.SPLIT]
@@ -24,6 +25,12 @@ PATHS = {
     "small buffers in python": ("tcp", JoinOptions(buffer_bytes=SMALL_BUFFERS, native=False)),
     "small unix buffers": ("unix", JoinOptions(buffer_bytes=SMALL_BUFFERS)),
 }
+# Where a rank looks for messages for a while before it sleeps; worlds that fit the cores do so by themselves.
+SPINNING = {
+    "memory": JoinOptions(spin_microseconds=100),
+    "tcp": JoinOptions(spin_microseconds=100),
+    "unix": JoinOptions(spin_microseconds=100, buffer_bytes=SMALL_BUFFERS),
+}
 
 
 @pytest.mark.parametrize(
@@ -33,6 +40,23 @@ PATHS = {
 def test_every_collective_gives_the_bits_of_the_reference(path: str, world_size: int) -> None:
     transport, options = PATHS[path]
     run_threads(ranks.check_everything, world_size, (FEW_TYPES,), transport=transport, options=options)
+
+
+@pytest.mark.parametrize("transport", SPINNING)
+def test_ranks_that_spin_give_the_same_bits(transport: str) -> None:
+    run_threads(ranks.check_everything, 3, (FEW_TYPES,), transport=transport, options=SPINNING[transport])
+
+
+def test_ranks_spin_only_where_each_has_a_core() -> None:
+    cores = usable_cores()
+    assert [spin_for(n) > 0 for n in (0, 1, cores + 1)] == [False, False, False]
+    assert spin_for(cores) > 0 or cores == 1
+
+
+@pytest.mark.parametrize("microseconds", [-1, 10_001])
+def test_a_time_to_spin_that_makes_no_sense_is_refused(microseconds: int) -> None:
+    with pytest.raises(ValueError, match="spin_microseconds must be from 0 to 10000"):
+        JoinOptions(spin_microseconds=microseconds)
 
 
 @pytest.mark.slow

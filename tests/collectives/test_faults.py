@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from collectives import AbortedError, ClosedError, Communicator, JoinOptions, MismatchError, PeerLostError
+from collectives import AbortedError, ClosedError, Communicator, JoinOptions, MismatchError, PeerLostError, Reducer
 from collectives.faults import Fault
 from collectives.launch import Outcome, launch_processes, run_processes, run_threads
 from tests.collectives import ranks
@@ -24,37 +22,6 @@ KINDS = {
 }
 
 
-def descriptors() -> int:
-    return len(list(Path("/proc/self/fd").iterdir()))
-
-
-def children() -> set[str]:
-    return {
-        process.name
-        for process in Path("/proc").iterdir()
-        if process.name.isdecimal() and _parent(process) == os.getpid()
-    }
-
-
-def _parent(process: Path) -> int:
-    try:
-        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except OSError:
-        return -1
-
-
-@pytest.fixture(scope="module")
-def _helper_process() -> None:
-    run_processes(ranks.nothing, 1)  # multiprocessing starts a process of its own that stays
-
-
-@pytest.fixture(autouse=True)
-def nothing_stays_behind(_helper_process: None) -> Iterator[None]:
-    before = descriptors(), threading.active_count(), children(), set(Path("/dev/shm").iterdir())
-    yield
-    assert (descriptors(), threading.active_count(), children(), set(Path("/dev/shm").iterdir())) == before
-
-
 def survivors(outcomes: list[Outcome], victim: int) -> list[tuple[str, str, float]]:
     assert all(outcome.error is None for outcome in outcomes if outcome.rank != victim), outcomes
     return [outcome.result for outcome in outcomes if outcome.rank != victim]
@@ -62,32 +29,32 @@ def survivors(outcomes: list[Outcome], victim: int) -> list[tuple[str, str, floa
 
 @pytest.mark.fault
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_others_raise_within_a_second_after_one_is_killed(kind: str) -> None:
+def test_all_others_raise_within_a_second_after_one_is_killed(kind: str, tmp_path: Path) -> None:
     transport, options = KINDS[kind]
     outcomes = launch_processes(
-        ranks.signal_self, 4, (2, signal.SIGKILL), transport=transport, options=options, timeout=30
+        ranks.signal_self, 4, (2, signal.SIGKILL, tmp_path / "moment"), transport=transport, options=options, timeout=60
     )
     assert outcomes[2].exit_code == -signal.SIGKILL
     for name, text, seconds in survivors(outcomes, 2):
         assert name == "PeerLostError"
         assert "rank 2" in text
         assert "all_reduce" in text
-        assert seconds < 1.0 + 0.3  # the victim waits 0.3 s inside which the others are in their call already
+        assert seconds < 1.0
 
 
 @pytest.mark.fault
 @pytest.mark.parametrize("kind", KINDS)
-def test_all_others_raise_within_a_second_after_the_deadline_when_one_is_stopped(kind: str) -> None:
+def test_all_others_raise_within_a_second_after_the_deadline_when_one_is_stopped(kind: str, tmp_path: Path) -> None:
     transport, options = KINDS[kind]
     options = JoinOptions(timeout=2.0, shared_memory=options.shared_memory, native=options.native)
     outcomes = launch_processes(
-        ranks.signal_self, 4, (1, signal.SIGSTOP), transport=transport, options=options, timeout=12
+        ranks.signal_self, 4, (1, signal.SIGSTOP, tmp_path / "moment"), transport=transport, options=options, timeout=60
     )
     for name, text, seconds in survivors(outcomes, 1):
         assert name == "CollectiveTimeout"
         assert "[1]" in text
         assert "sequence" in text
-        assert 1.5 < seconds < 2.0 + 1.0
+        assert 1.0 < seconds < 2.0 + 1.0  # the others may have begun to wait before it stopped
 
 
 @pytest.mark.fault
@@ -96,7 +63,7 @@ def test_all_others_raise_within_a_second_after_the_deadline_when_one_is_stopped
 def test_a_kill_at_any_point_of_any_collective_reaches_everybody(operation: str, point: str) -> None:
     sequence = {"all_reduce": 4, "broadcast": 5, "all_gather": 6}[operation]
     fault = Fault(rank=1, operation=operation, sequence=sequence, point=point)
-    outcomes = launch_processes(ranks.fault_at, 3, (fault,), options=JoinOptions(timeout=15), timeout=30)
+    outcomes = launch_processes(ranks.fault_at, 3, (fault,), options=JoinOptions(timeout=15), timeout=60)
     assert outcomes[1].exit_code == -signal.SIGKILL
     for name, text in survivors(outcomes, 1):
         assert name == "PeerLostError"
@@ -230,8 +197,6 @@ def test_bad_arguments_are_an_error_of_the_caller_and_nobody_waits_for_it(wrong,
 
 
 def test_a_function_of_the_caller_that_fails_ends_the_session() -> None:
-    from collectives import Reducer
-
     def fail(left: object, right: object) -> np.ndarray:
         raise ZeroDivisionError("in the reducer")
 

@@ -8,7 +8,6 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -32,14 +31,7 @@ from collectives.parameter_server import (
     asp,
     bsp,
 )
-from tests.reference.leftovers import nothing_left_behind
 from tests.reference.local_store import serving
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers() -> Iterator[None]:
-    with nothing_left_behind():
-        yield
 
 
 def test_a_closed_store_refuses_calls_and_frees_who_waits() -> None:

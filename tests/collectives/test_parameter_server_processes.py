@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from multiprocessing.process import BaseProcess
@@ -15,7 +15,6 @@ import numpy as np
 import pytest
 
 from collectives.parameter_server import Coordinator, Membership, Store, StorePlan, asp, bsp
-from tests.reference.leftovers import nothing_left_behind
 from tests.reference.linearizability import Add, History, Seen
 from tests.reference.server_processes import KillPoint, running, serve, step_forever
 
@@ -24,15 +23,6 @@ pytestmark = pytest.mark.fault
 N_WORKERS = 3
 N_STEPS = 40
 SIZE = N_WORKERS * N_STEPS
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers() -> Iterator[None]:
-    # The first process of a run starts multiprocessing's resource tracker, which stays.
-    with running(time.sleep, 0):
-        pass
-    with nothing_left_behind():
-        yield
 
 
 class Counting:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
@@ -33,14 +33,7 @@ from collectives.parameter_server import (
     bsp,
     ssp,
 )
-from tests.reference.leftovers import nothing_left_behind
 from tests.reference.local_store import on_workers, serving
-
-
-@pytest.fixture(autouse=True)
-def _no_leftovers() -> Iterator[None]:
-    with nothing_left_behind():
-        yield
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
-"""What a test must not leave behind: threads, descriptors, processes, Unix sockets."""
+"""What a test must not leave behind: threads, descriptors, processes, Unix sockets, shared memory."""
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
+import os
 import tempfile
 import threading
 import time
@@ -19,12 +19,22 @@ def _found() -> dict[str, set[str]]:
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
             descriptors.add(f"{path.name} -> {path.readlink()}")
+    areas = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:dmlgbm" in line]
     return {
         "threads": {f"{thread.name} {thread.ident}" for thread in threading.enumerate()},
         "descriptors": descriptors,
-        "processes": {str(process.pid) for process in multiprocessing.active_children()},
-        "sockets": {str(path) for path in Path(tempfile.gettempdir()).glob("dmlgbm-*.sock")},
+        "processes": {path.name for path in Path("/proc").iterdir() if _parent(path) == os.getpid()},
+        "sockets": {str(path) for path in Path(tempfile.gettempdir()).glob(f"dmlgbm-{os.getpid()}-*.sock")},
+        "shared memory": set(areas),
     }
+
+
+def _parent(process: Path) -> int:
+    """The process that started this one, or -1 if the path is none of a process that runs."""
+    with contextlib.suppress(OSError):
+        if process.name.isdecimal():
+            return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    return -1
 
 
 @contextlib.contextmanager
@@ -33,10 +43,7 @@ def nothing_left_behind() -> Iterator[None]:
     before = _found()
     yield
     until = time.monotonic() + _PATIENCE_SECONDS
-    while True:
+    while left := {kind: found - before[kind] for kind, found in _found().items() if found - before[kind]}:
+        assert time.monotonic() < until, f"left behind: {left}"
         gc.collect()
-        left = {kind: found - before[kind] for kind, found in _found().items() if found - before[kind]}
-        if not left or time.monotonic() > until:
-            break
-        time.sleep(0.05)
-    assert not left, f"left behind: {left}"
+        time.sleep(0.02)

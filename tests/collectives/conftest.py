@@ -1,0 +1,22 @@
+"""Every test of this folder, faults included, leaves no thread, descriptor, process, socket or shared memory behind."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from collectives.launch import run_processes
+from tests.collectives import ranks
+from tests.reference.leftovers import nothing_left_behind
+
+
+@pytest.fixture(scope="session")
+def _helper_process() -> None:
+    run_processes(ranks.nothing, 1)  # multiprocessing starts a process of its own that stays
+
+
+@pytest.fixture(autouse=True)
+def _no_leftovers(_helper_process: None) -> Iterator[None]:
+    with nothing_left_behind():
+        yield
