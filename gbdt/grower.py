@@ -71,7 +71,7 @@ class TreeGrower:
         self._shared = np.empty(N_PLACES, np.int64)
         # By far the largest kernel: on a new machine it is compiled while gradients are computed.
         packing, rules = np.zeros(1, PACKING), np.zeros(1, SPLIT_RULES)
-        arguments = self._arguments(packing, self.words, rules, self._features(0), 0, True, 1, self._buffers[0])
+        arguments = self._arguments(packing, self.words[0], rules, self._features(0), 0, True, 1, self._buffers[0])
         prepare(grow_tree, *arguments)
 
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
