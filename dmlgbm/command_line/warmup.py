@@ -184,6 +184,15 @@ def _single_precision() -> None:
     _regressor().fit(narrow, target.astype("float32")).predict(narrow)
 
 
+def _shares_of_rows() -> None:
+    import dask.array
+
+    features, target = _rows()
+    in_chunks, target_in_chunks = dask.array.from_array(features, (200, -1)), dask.array.from_array(target, 200)
+    for tree_learner in ("data", "feature", "voting"):
+        _regressor(tree_learner=tree_learner).fit(in_chunks, target_in_chunks)
+
+
 _SMALL: dict[str, Any] = {"n_estimators": 2, "num_leaves": 8, "min_child_samples": 5}
 
 _STEPS: dict[str, Callable[[], None]] = {
@@ -199,6 +208,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "more than 255 bins": _wide_bins,
     "two threads": _two_threads,
     "single precision": _single_precision,
+    "shares of the rows": _shares_of_rows,
 }
 
 
