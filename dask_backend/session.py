@@ -155,7 +155,11 @@ def _require_running(cluster: DaskCluster, futures: Sequence[Any], places: Seque
     if not all(future.done() for future in futures):
         # Dask would wait for a worker of this name to return.
         alive = cluster.workers()
-        lost = [f"worker {place.worker} is gone" for place in places if place.worker not in alive]
+        lost = [
+            f"rank {rank} on {place.worker}: its worker is gone"
+            for rank, place in enumerate(places)
+            if place.worker not in alive
+        ]
     for rank, (future, place) in enumerate(zip(futures, places, strict=True)):
         if future.status in ("pending", "finished"):
             continue
