@@ -156,7 +156,7 @@ def _require_running(cluster: DaskCluster, futures: Sequence[Any], places: Seque
         # Dask would wait for a worker of this name to return.
         alive = cluster.workers()
         lost = [
-            f"rank {rank} on {place.worker}: the worker is gone"
+            f"rank {rank} on {place.worker}: its worker is gone"
             for rank, place in enumerate(places)
             if place.worker not in alive
         ]

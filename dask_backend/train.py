@@ -159,9 +159,12 @@ class _Run:
             n_bins=sum(self._plan.bins[feature].n_bins for feature in self._plan.storage.features),
             n_leaves=job.parameters.num_leaves,
             n_ranks=n_ranks,
+            n_trees=job.parameters.n_estimators,
+            top_k=job.top_k,
         )
         if job.tree_learner != "auto":
-            plan = replace(plan, tree_learner=job.tree_learner)
+            asked = f"{plan.reasons}\nused: {job.tree_learner}, as tree_learner says"
+            plan = replace(plan, tree_learner=job.tree_learner, reasons=asked)
         logger.info("tree_learner=%r on %d ranks\n%s", plan.tree_learner, n_ranks, plan.reasons)
         return plan
 
