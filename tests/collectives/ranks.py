@@ -172,6 +172,8 @@ def experience(communicator: Communicator, seconds: float = 30.0) -> tuple[str, 
 def signal_self(communicator: Communicator, victim: int, number: int, moment: Path) -> Any:
     """How long after the signal an error came, and which."""
     processes = communicator.all_gather(np.array(os.getpid()), timeout=STARTING_SECONDS)
+    communicator.all_reduce(np.ones(8192), timeout=STARTING_SECONDS)  # loads or compiles its kernels
+    communicator.barrier(timeout=STARTING_SECONDS)
     if communicator.rank == victim:
         time.sleep(0.3)
         moment.write_text(repr(time.monotonic()))  # of a clock that all processes of the machine share
