@@ -31,6 +31,7 @@ from gbdt.machine_code.argument_types import (
 from gbdt.machine_code.elf_object import LoadedObject, ObjectFileError, can_load_objects
 from gbdt.machine_code.kernel import Intrinsic, Kernel
 from gbdt.machine_code.store import KernelTypes, MachineCode
+from gbdt.machine_code.symbols import address_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -137,12 +138,29 @@ def test_numba_takes_over_when_machine_code_cannot_be_kept(tmp_path: Path) -> No
 def test_processes_that_compile_end_when_there_is_nothing_left_to_do(tmp_path: Path) -> None:
     program = "import gbdt.machine_code.compile_service as service\nservice._IDLE_SECONDS = 0.5\n" + SEARCH
     program += """
-import time
+import pathlib, time
 deadline = time.monotonic() + 60
-while service.the_service()._n_workers and time.monotonic() < deadline:
+while time.monotonic() < deadline and any(p.read_text() for p in pathlib.Path("/proc/self/task").glob("*/children")):
     time.sleep(0.1)
 """
     assert run(program + TELL_CHILDREN, tmp_path).stdout.splitlines()[1].split() == []
+
+
+@needs_loader
+def test_request_that_comes_while_idle_processes_end_is_served(tmp_path: Path) -> None:
+    program = """
+import gbdt.machine_code.compile_service as service
+service._IDLE_SECONDS = 0.0
+service.available_threads = lambda: 1
+"""
+    program += SEARCH
+    program += """
+for dtype in (np.uint16, np.uint32, np.int16):
+    other = np.empty(4, dtype)
+    search_bins(np.array([0.5, 1.5, 2.5, np.nan]), cuts, 3, other)
+    print(other.tolist())
+"""
+    assert run(program, tmp_path).stdout.splitlines()[1:] == ["[0, 1, 2, 3]"] * 3
 
 
 def is_compiler(pid: int) -> bool:
@@ -233,6 +251,12 @@ def test_inlined_function_can_be_called_alone() -> None:
     first = hash_counter(np.uint64(1), np.uint64(2))
     assert first == hash_counter(np.uint64(1), np.uint64(2))
     assert first != hash_counter(np.uint64(1), np.uint64(3))
+
+
+def test_unknown_symbol_is_named() -> None:
+    for name in ("no_such_function_anywhere", "NRT_no_such_function", "numba_no_such_function"):
+        with pytest.raises(ObjectFileError, match=name):
+            address_of(name)
 
 
 @pytest.mark.parametrize("data", [b"", b"\x7fELF", b"MZ" * 100, b"\x7fELF\x01\x01" + bytes(100)])

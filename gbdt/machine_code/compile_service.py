@@ -64,7 +64,7 @@ class CompileService:
                 self._waiting.appendleft(request)
             if not self._changed.wait_for(lambda: request.is_done, _DEADLINE_SECONDS):
                 raise CompilationError(f"no answer on {wanted.label} within {_DEADLINE_SECONDS:.0f} s")
-            del self._requests[wanted.label]
+            self._requests.pop(wanted.label, None)
         code = store.read(wanted)
         if code is None:
             raise CompilationError(request.error or f"{wanted.label} cannot be kept in {store.folder()}")
@@ -77,7 +77,7 @@ class CompileService:
         request = _Request(wanted)
         self._requests[wanted.label] = request
         self._waiting.append(request)
-        # Who needs one kernel soon needs others: all processes start, which takes a second, as soon as one is needed.
+        # Who needs one kernel soon needs others: all processes start as soon as one is needed.
         while self._n_workers < min(_MOST_WORKERS, available_threads()):
             self._n_workers += 1
             Thread(target=self._work, name="kernel-compilation", daemon=True).start()
@@ -90,16 +90,17 @@ class CompileService:
             with _start_process() as process:
                 while (request := self._next_request()) is not None:
                     self._finish(request, self._serve(process, request))
-        except OSError as error:
+        except (OSError, ValueError) as error:
             self._give_up(f"a process that compiles kernels cannot be started or is gone: {error}")
-        finally:
-            with self._changed:
-                self._n_workers -= 1
 
     def _next_request(self) -> _Request | None:
+        """What to do next; None, and one worker less, when there is nothing."""
         with self._changed:
-            self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS)
-            return self._waiting.popleft() if self._waiting else None
+            if self._changed.wait_for(lambda: self._waiting, _IDLE_SECONDS):
+                return self._waiting.popleft()
+            # Not when the process has ended, which takes a while: a request that comes meanwhile needs a new one.
+            self._n_workers -= 1
+            return None
 
     def _serve(self, process: subprocess.Popen[str], request: _Request) -> str | None:
         """Hand over a request and read the answers to it; what went wrong, if anything did."""
@@ -133,6 +134,7 @@ class CompileService:
     def _give_up(self, reason: str) -> None:
         """Nobody waits for a process that does not come."""
         with self._changed:
+            self._n_workers -= 1
             self._failure = reason
             for request in self._requests.values():
                 request.error = reason

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import logging
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from gbdt.machine_code.symbols import address_of, numba_extension
 
 if TYPE_CHECKING:
     from gbdt.machine_code.kernel import Kernel
+
+logger = logging.getLogger("dmlgbm")
 
 _POSITIONAL_AND_KEYWORD = 0x1 | 0x2
 _ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
@@ -50,17 +53,15 @@ _kept: list[Any] = []
 
 def entry_point(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:
     """A callable for arguments of these types."""
-    if not can_load_objects():
-        from gbdt.machine_code.in_process import compiled_in_process
-
-        return compiled_in_process(kernel, wanted)
-    with _lock:
+    if can_load_objects():
         try:
-            return _python_function(kernel, *_load(wanted))
-        except ObjectFileError:
-            from gbdt.machine_code.in_process import compiled_in_process
+            with _lock:
+                return _python_function(kernel, *_load(wanted))
+        except ObjectFileError as error:
+            logger.info("%s is compiled by numba in this process: %s", wanted.label, error)
+    from gbdt.machine_code.in_process import compiled_in_process
 
-            return compiled_in_process(kernel, wanted)
+    return compiled_in_process(kernel, wanted)
 
 
 def prepare(kernel: Kernel, wanted: KernelTypes) -> None:

@@ -14,16 +14,18 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-_RUNTIME_PREFIX, _HELPER_PREFIX = "NRT_", "numba_"
+from gbdt.machine_code.elf_object import ObjectFileError
+
+_PREFIXES = {"NRT_": "core.runtime._nrt_python", "numba_": "_helperlib"}
 
 
 @cache
 def address_of(name: str) -> int:
-    """Where a symbol is that an object file leaves open; KeyError if nobody has it."""
-    if name.startswith(_RUNTIME_PREFIX):
-        return int(numba_extension("core.runtime._nrt_python").c_helpers[name.removeprefix(_RUNTIME_PREFIX)])
-    if name.startswith(_HELPER_PREFIX):
-        return int(numba_extension("_helperlib").c_helpers[name.removeprefix(_HELPER_PREFIX)])
+    """Where a symbol is that an object file leaves open."""
+    for prefix, module in _PREFIXES.items():
+        helpers = numba_extension(module).c_helpers if name.startswith(prefix) else {}
+        if name.removeprefix(prefix) in helpers:
+            return int(helpers[name.removeprefix(prefix)])
     for library in (ctypes.pythonapi, ctypes.CDLL(None), ctypes.CDLL("libm.so.6")):
         try:
             address = ctypes.cast(getattr(library, name), ctypes.c_void_p).value
@@ -31,7 +33,7 @@ def address_of(name: str) -> int:
             continue
         if address is not None:
             return address
-    raise KeyError(name)
+    raise ObjectFileError(f"nobody has the symbol {name}")
 
 
 @cache
@@ -42,13 +44,13 @@ def numba_extension(name: str) -> ModuleType:
         return sys.modules[full_name]
     spec = importlib.util.find_spec("numba")
     if spec is None or spec.origin is None:
-        raise ImportError("numba is not installed.")
+        raise ObjectFileError("numba is not installed")
     folder = Path(spec.origin).parent.joinpath(*name.split(".")[:-1])
     for suffix in importlib.machinery.EXTENSION_SUFFIXES:
         path = folder / (name.split(".")[-1] + suffix)
         if path.exists():
             return _load(full_name, path)
-    raise ImportError(f"numba has no extension module {name}.")
+    raise ObjectFileError(f"numba has no extension module {name}")
 
 
 def _load(name: str, path: Path) -> ModuleType:
