@@ -14,7 +14,7 @@ from gbdt.bin_sample import ROWS_FOR_PLAN, ColumnSummary, cut, sampled_feature, 
 from gbdt.feature_bins import FeatureBins, NumericBins
 from gbdt.kernels.layout import BinStorage
 from gbdt.parameters import BinningParameters
-from gbdt.row_binning import bin_rows
+from gbdt.row_binning import bin_rows, empty_copy_by_column
 from gbdt.row_numbers import Segment, whole_table
 from gbdt.storage_plan import StoragePlan, plan_storage
 from gbdt.table import Table
@@ -53,7 +53,7 @@ def bin_table(table: Table, parameters: BinningParameters, workers: Workers) -> 
     never_shared: frozenset[int] = frozenset()
     while True:
         plan = plan_storage(bins, sampled, features, never_shared)
-        by_column = np.empty((len(plan.narrow_columns), table.n_rows), np.uint8)
+        by_column = empty_copy_by_column(table.n_rows, len(plan.narrow_columns))
         rows, clashing = bin_rows(table, bins, plan, workers, by_column)
         if rows is not None:
             storage = BinStorage(rows.narrow, by_column, *rows[1:], plan.positions, plan.tiles, plan.tile_features)

@@ -15,7 +15,7 @@ from gbdt.grown_tree import GrownTree, label_leaves, leaves_of
 from gbdt.kernels.compiler import prepare
 from gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers, RecordArray
 from gbdt.kernels.leaf_values import Labels
-from gbdt.kernels.shared_state import N_CHOSEN, N_FREE, N_IN_FLIGHT, N_PLACES
+from gbdt.kernels.shared_state import N_CHOSEN, N_FREE, N_IN_FLIGHT, N_PLACES, ROWS_WORTH_SHARING
 from gbdt.kernels.tree_growth import grow_tree
 from gbdt.leaf_fitting import label_others
 from gbdt.parameters import TrainParameters
@@ -28,6 +28,8 @@ from gbdt.threads import Workers
 # Bins visited at the root below which one thread is faster than waking others. (Measured: a tree over 130,000 bins took
 # 1.4 ms alone and 2.4 ms with a second thread, most of it until the second one ran; one over 7 million 34 and 22 ms.)
 _CELLS_WORTH_THREADS = 1_500_000
+# Leaves of fewer rows are partitioned (in about 100 microseconds) before another thread has come to help.
+_ROWS_WORTH_SHARING = 65_536
 
 
 def search_buffers(plan: StoragePlan, num_leaves: int) -> Buffers:
@@ -60,7 +62,8 @@ class TreeGrower:
         self._categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
         # Untouched slots cost no memory: the operating system hands out pages on first use.
         n_slots = max_splits + 2 + n_threads
-        self._pool = np.empty((n_slots, 3, dataset.plan.n_positions), np.int64)
+        # The last slots take what each thread sums of a leaf that several share.
+        self._pool = np.empty((n_slots + n_threads - 1, 3, dataset.plan.n_positions), np.int64)
         self.words = [np.empty((2, dataset.n_rows), np.int64)]
         self._rows = np.empty(dataset.n_rows, np.uint32)
         self._scratch = np.empty(dataset.n_rows, np.uint32)
@@ -69,6 +72,7 @@ class TreeGrower:
         self._free_slots = np.empty(n_slots, np.int64)
         self._chosen = np.empty(parameters.num_leaves, np.int64)
         self._shared = np.empty(N_PLACES, np.int64)
+        self._goes_left = np.empty(65_536, np.uint8)
         # By far the largest kernel: on a new machine it is compiled while gradients are computed.
         packing, rules = np.zeros(1, PACKING), np.zeros(1, SPLIT_RULES)
         arguments = self._arguments(packing, self.words[0], rules, self._features(0), 0, True, 1, self._buffers[0])
@@ -108,7 +112,9 @@ class TreeGrower:
         self._nodes["state"] = 0
         self._shared[:] = 0
         self._shared[N_IN_FLIGHT] = 1
-        self._shared[N_FREE] = len(self._pool) - 1
+        n_free = len(self._free_slots) - 1
+        self._shared[N_FREE] = n_free
+        self._shared[ROWS_WORTH_SHARING] = _ROWS_WORTH_SHARING
 
         def work(buffers: Buffers) -> None:
             arguments = self._arguments(
@@ -117,7 +123,7 @@ class TreeGrower:
             )  # fmt: skip
             grow_tree(*arguments)
 
-        self._free_slots[: len(self._pool) - 1] = np.arange(len(self._pool) - 1, 0, -1)
+        self._free_slots[:n_free] = np.arange(n_free, 0, -1)
         self._workers.run([partial(work, buffers) for buffers in self._buffers])
 
     def _arguments(
@@ -138,7 +144,7 @@ class TreeGrower:
             self._rows, self._scratch, n_rows, every_row, words,
             self._pool, buffers, self._nodes, self._categories,
             parameters.num_leaves, parameters.grow_policy == "depthwise",
-            n_parts, len(self._buffers) == 1, self._free_slots, self._chosen, self._shared,
+            n_parts, len(self._buffers), self._goes_left, self._free_slots, self._chosen, self._shared,
         )  # fmt: skip
 
     def _finished(self, growth: _Growth) -> GrownTree:

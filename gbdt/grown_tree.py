@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from gbdt.kernels.layout import RecordArray
 from gbdt.kernels.leaf_values import Labels, label_rows
+from gbdt.kernels.tree_description import list_leaves
 from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
 
 IntArray = npt.NDArray[np.int64]
@@ -35,14 +36,9 @@ class GrownTree:
 
 def leaves_of(nodes: RecordArray, splits: IntArray) -> IntArray:
     """The leaves that these splits leave, from left to right."""
-    if len(splits) == 0:
-        return np.zeros(1, np.int64)
-    lefts: IntArray = nodes["left"][splits]
-    children = np.concatenate((lefts, lefts + 1))
-    is_split = np.zeros(len(nodes), bool)
-    is_split[splits] = True
-    leaves = children[~is_split[children]]
-    return leaves[np.argsort(nodes["start"][leaves])]
+    leaves = np.empty(len(splits) + 1, np.int64)
+    list_leaves(nodes, splits, np.zeros(len(nodes), np.uint8), np.empty(len(splits) + 1, np.int64), leaves)
+    return leaves
 
 
 def label_leaves(grown: GrownTree, n_rows: int, every_row: bool, workers: Workers) -> None:

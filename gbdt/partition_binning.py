@@ -21,7 +21,7 @@ from gbdt.bin_sample import ColumnSummary, SampledRows, sample_rows, summarise_c
 from gbdt.dataset import Dataset
 from gbdt.feature_bins import FeatureBins
 from gbdt.kernels.layout import BinStorage
-from gbdt.row_binning import BinnedRows, bin_rows
+from gbdt.row_binning import BinnedRows, bin_rows, empty_copy_by_column
 from gbdt.row_numbers import placed_in_turn
 from gbdt.storage_plan import StoragePlan, plan_storage
 from gbdt.table import Table
@@ -97,7 +97,7 @@ def assembled(plan: BinningPlan, partitions: list[BinnedPartition]) -> Dataset:
     tile_ends = np.cumsum(n_entries)
     cursor = tile_ends - n_entries
     narrow = np.empty((n_rows, len(plan.storage.narrow_columns)), np.uint8)
-    by_column = np.empty(narrow.shape[::-1], np.uint8)
+    by_column = empty_copy_by_column(*narrow.shape)
     wide = np.empty((n_rows, len(plan.storage.wide_columns)), np.uint16)
     starts = np.zeros((n_tiles, n_rows + 1), np.int64)
     starts[:, -1] = tile_ends
@@ -107,7 +107,8 @@ def assembled(plan: BinningPlan, partitions: list[BinnedPartition]) -> Dataset:
         partition = partitions.pop()
         start, end = end, end + partition.n_rows
         narrow[start:end], wide[start:end] = partition.rows.narrow, partition.rows.wide
-        by_column[:, start:end] = partition.rows.narrow.T
+        if len(by_column):
+            by_column[:, start:end] = partition.rows.narrow.T
         for tile, own_starts in enumerate(partition.rows.sparse_starts):
             own = partition.rows.sparse_entries[own_starts[0] : own_starts[-1]]
             starts[tile, start:end] = own_starts[:-1] + (cursor[tile] - own_starts[0])

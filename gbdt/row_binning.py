@@ -19,6 +19,8 @@ from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn, T
 from gbdt.threads import Workers
 
 _BLOCK_ROWS = 16_384
+# With more columns, histograms take so long that partition does not matter, and the copy is most of the memory.
+_MOST_COLUMNS_COPIED = 128
 _GROUP_COLUMNS = 64
 
 
@@ -73,6 +75,11 @@ def bin_rows(
     return BinnedRows(narrow, wide, starts, entries), frozenset()
 
 
+def empty_copy_by_column(n_rows: int, n_columns: int) -> npt.NDArray[np.uint8]:
+    """Room for one-byte columns, column by column, or for none where a copy is not worth its memory."""
+    return np.empty((n_columns if n_columns <= _MOST_COLUMNS_COPIED else 0, n_rows), np.uint8)
+
+
 def bins_of_rows(column: Column, bins: FeatureBins, start: int, stop: int, out: npt.NDArray[np.generic]) -> None:
     """Write the bins of rows start..stop of a column of any kind."""
     if isinstance(bins, CategoricalBins):
@@ -108,7 +115,7 @@ def _write_block(
         for column in range(first, last):
             write_column(column, start, stop, columns[column - first])
         storage[start:stop, first:last] = columns[: last - first].T
-        if by_column is not None:
+        if by_column is not None and len(by_column):
             by_column[first:last, start:stop] = columns[: last - first]
 
 

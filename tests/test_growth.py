@@ -114,8 +114,14 @@ def test_the_same_tree_as_the_reference(seed: int, form: str, changes: dict[str,
 @pytest.mark.parametrize("grow_policy", ["leafwise", "depthwise"])
 @pytest.mark.parametrize("form", ["packed", "wide", "mixed", "two words"])
 @pytest.mark.parametrize("num_leaves", [2, 7, 40])
+@pytest.mark.parametrize("rows_worth_sharing", [1, 1000])
 def test_several_threads_grow_the_same_nodes_as_one(
-    monkeypatch: pytest.MonkeyPatch, n_threads: int, grow_policy: str, form: str, num_leaves: int
+    monkeypatch: pytest.MonkeyPatch,
+    n_threads: int,
+    grow_policy: str,
+    form: str,
+    num_leaves: int,
+    rows_worth_sharing: int,
 ) -> None:
     random = np.random.default_rng(num_leaves)
     table = table_of(random, 900)
@@ -123,6 +129,7 @@ def test_several_threads_grow_the_same_nodes_as_one(
     quantised = quantised_as(form, random.integers(-1000, 1001, 900), random.integers(1, 200, 900))
     parameters = TrainParameters(num_leaves=num_leaves, grow_policy=grow_policy, min_child_samples=2, **FREE)
     monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
+    monkeypatch.setattr("gbdt.grower._ROWS_WORTH_SHARING", rows_worth_sharing)
     for bag in (None, np.flatnonzero(random.random(900) < 0.5).astype(np.uint32)):
         alone = grown(dataset, quantised, parameters, bag)
         together = grown(dataset, quantised, replace(parameters, n_threads=n_threads), bag)
@@ -256,3 +263,15 @@ def test_a_table_without_a_usable_column_gives_trees_of_one_leaf() -> None:
     )
     assert [tree.n_leaves for tree in result.booster.trees] == [1, 1]
     np.testing.assert_allclose(result.booster.raw_scores(table)[0], 14.5)
+
+
+def test_trees_do_not_depend_on_the_copy_of_bins_by_column(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(3)
+    table = table_of(random, 500)
+    quantised = quantised_as("packed", random.integers(-1000, 1001, 500), random.integers(1, 200, 500))
+    parameters = TrainParameters(num_leaves=20, min_child_samples=2, **FREE)
+    with_copy = grown(binned(table), quantised, parameters)
+    monkeypatch.setattr("gbdt.row_binning._MOST_COLUMNS_COPIED", 0)
+    dataset = binned(table)
+    assert dataset.storage.narrow_by_column.size == 0 < dataset.storage.narrow.size
+    assert described(grown(dataset, quantised, parameters)) == described(with_copy)

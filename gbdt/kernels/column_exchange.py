@@ -17,7 +17,7 @@ from gbdt.kernels.compiler import borrowed, fetch_and_add, kernel
 from gbdt.kernels.histogram import build_histogram, subtract_tile
 from gbdt.kernels.layout import NARROW, WIDE, BinStorage, Buffers, RecordArray
 from gbdt.kernels.leaf_expansion import may_split
-from gbdt.kernels.partition import fill_goes_left
+from gbdt.kernels.partition import cells_of_column, fill_goes_left, sparse_goes_left
 from gbdt.kernels.round_growth import enter_children, search_child, smaller_and_larger, write_candidate
 
 IntArray = npt.NDArray[np.int64]
@@ -56,25 +56,20 @@ def mark_rows(
         column = np.uint64(layout[feature].column)
         lowest = layout[feature].first_value
         beyond = lowest + layout[feature].bins - 1
+        cells, first_cell, step = cells_of_column(storage, layout[feature].column if kind == NARROW else 0)
         start, byte, place = starts[node], np.uint8(0), first_bytes[k]
         for i in range(counts[node]):
             row = np.uint64(i) if every_row and node == 0 else np.uint64(rows[start + i])
             left = np.uint8(by_default)
             if kind == NARROW:
-                left = goes_left[storage.narrow_by_column[column, row]]
+                left = goes_left[cells[first_cell + step * row]]
             elif kind == WIDE:
                 left = goes_left[storage.wide[row, column]]
             else:
-                low, high = storage.sparse_starts[column, row], storage.sparse_starts[column, row + np.uint64(1)]
-                end = high
-                while low < high:
-                    middle = (low + high) >> 1
-                    if storage.sparse_entries[middle] < lowest:
-                        low = middle + 1
-                    else:
-                        high = middle
-                if low < end and storage.sparse_entries[low] < beyond:
-                    left = goes_left[storage.sparse_entries[low]]
+                low, end = storage.sparse_starts[column, row], storage.sparse_starts[column, row + np.uint64(1)]
+                left = np.uint8(
+                    sparse_goes_left(storage.sparse_entries, low, end, lowest, beyond, goes_left, by_default)
+                )
             byte |= left << np.uint8(i & 7)
             if i & 7 == 7:
                 bits[place] = byte

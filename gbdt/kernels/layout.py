@@ -38,7 +38,7 @@ class BinStorage(NamedTuple):
     """The binned rows, and where in a histogram each column (or sparse tile) begins."""
 
     narrow: npt.NDArray[np.uint8]  # [row, column]
-    narrow_by_column: npt.NDArray[np.uint8]  # [column, row]: partition reads one column of many rows
+    narrow_by_column: npt.NDArray[np.uint8]  # [column, row]: partition reads one column of many rows; or nothing
     wide: npt.NDArray[np.uint16]  # [row, column]
     sparse_starts: npt.NDArray[np.int64]  # [tile, row + 1], into sparse_entries
     sparse_entries: npt.NDArray[np.uint16]  # stored values of a row within a tile, ascending

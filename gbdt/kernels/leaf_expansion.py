@@ -13,6 +13,7 @@ from gbdt.kernels.compiler import inlined
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.histogram import build_tile, subtract_tile
 from gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray
+from gbdt.kernels.leaf_sharing import share_histogram, share_partition
 from gbdt.kernels.partition import fill_goes_left, partition_rows
 from gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
 
@@ -97,6 +98,9 @@ def expand_leaf(
     left: int,
     free_slot: int,
     is_last: bool,
+    n_threads: int,
+    goes_left: npt.NDArray[np.uint8],
+    shared: npt.NDArray[np.int64],
 ) -> None:
     """Split a leaf at its best split into nodes `left` and `left + 1`, and find their best splits.
 
@@ -109,11 +113,15 @@ def expand_leaf(
     packed_rows = packing[0].packed_rows
     if not is_root:
         feature, start = nodes[node].feature, nodes[node].start
-        by_default = fill_goes_left(layout, nodes, categories, node, buffers.goes_left)
-        partition_rows(
-            storage, layout, feature, buffers.goes_left, by_default,
-            rows, scratch, start, start + nodes[node].count, every_row and node == 0,
-        )  # fmt: skip
+        if not share_partition(
+            storage, layout, packing, rows, scratch, every_row, words, pool, buffers.block,
+            nodes, categories, node, n_threads, goes_left, shared,
+        ):  # fmt: skip
+            by_default = fill_goes_left(layout, nodes, categories, node, buffers.goes_left)
+            partition_rows(
+                storage, layout, feature, buffers.goes_left, by_default,
+                rows, scratch, start, start + nodes[node].count, every_row and node == 0,
+            )  # fmt: skip
         create_children(nodes, node, left)
         smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
         larger = 2 * left + 1 - smaller
@@ -126,12 +134,17 @@ def expand_leaf(
         start, stop = nodes[smaller].start, nodes[smaller].start + nodes[smaller].count
         smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
         first_child = min(smaller, larger)
+        built = is_root or share_histogram(
+            storage, layout, packing, rows, scratch, every_row, words, pool, buffers.block,
+            nodes, smaller, free_slot, n_threads, goes_left, shared,
+        )  # fmt: skip
         for tile in range(storage.tiles.size):
-            if not is_root:
+            if not built:
                 build_tile(
                     storage, packing, tile, rows, start, stop, np.bool_(0), words,
                     buffers.block, smaller_packed, pool[free_slot],
                 )  # fmt: skip
+            if not is_root:
                 subtract_tile(
                     packing, pool[parent_slot], parent_packed, pool[free_slot], smaller_packed, larger_packed,
                     storage.tiles[tile].first_position, storage.tiles[tile].last_position,

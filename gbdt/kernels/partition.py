@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import kernel
+from gbdt.kernels.compiler import inlined, kernel
 from gbdt.kernels.layout import NARROW, WIDE, BinStorage, RecordArray
 
 
@@ -58,8 +58,41 @@ def fill_goes_left(
     return implicit_goes_left
 
 
+@inlined
+def cells_of_column(storage: BinStorage, column: int) -> tuple[npt.NDArray[np.uint8], np.uint64, np.uint64]:
+    """Where a one-byte column lies: an array, the place of the first row in it, and how far apart rows are."""
+    n_rows, n_columns = storage.narrow.shape
+    cells, first, step = storage.narrow.reshape(-1), np.uint64(column), np.uint64(n_columns)
+    if storage.narrow_by_column.size > 0:
+        cells, first, step = storage.narrow_by_column.reshape(-1), np.uint64(column * n_rows), np.uint64(1)
+    return cells, first, step
+
+
+@inlined
+def sparse_goes_left(
+    entries: npt.NDArray[np.uint16],
+    low: int,
+    end: int,
+    lowest: int,
+    beyond: int,
+    goes_left: npt.NDArray[np.uint8],
+    implicit_goes_left: int,
+) -> int:
+    """Whether a row goes left whose entries are entries[low:end]; the feature's own is from `lowest` to `beyond`."""
+    high = end
+    while low < high:
+        middle = (low + high) >> 1
+        if entries[middle] < lowest:
+            low = middle + 1
+        else:
+            high = middle
+    if low < end and entries[low] < beyond:
+        return np.int64(goes_left[entries[low]])
+    return np.int64(implicit_goes_left)
+
+
 @kernel
-def partition_rows(
+def separate_rows(
     storage: BinStorage,
     layout: RecordArray,
     feature: int,
@@ -71,15 +104,15 @@ def partition_rows(
     stop: int,
     every_row: bool,
 ) -> int:
-    """Rearrange rows[start:stop] in place; return how many go left. Right rows pass through `scratch`."""
+    """Move the rows of rows[start:stop] that go left to its front, the others to scratch[start:]; return how many."""
     first, last = np.uint64(start), np.uint64(stop)
     column = np.uint64(layout[feature].column)
     left_end, right_end = first, first
     if layout[feature].storage == NARROW:
-        narrow = storage.narrow_by_column[column]
+        cells, first_cell, step = cells_of_column(storage, layout[feature].column)
         for i in range(first, last):
             row = np.uint32(i) if every_row else rows[i]
-            left = np.uint64(goes_left[narrow[np.uint64(row)]])
+            left = np.uint64(goes_left[cells[first_cell + step * np.uint64(row)]])
             rows[left_end] = row
             scratch[right_end] = row
             left_end += left
@@ -99,25 +132,38 @@ def partition_rows(
         beyond = lowest + layout[feature].bins - 1
         for i in range(first, last):
             row = np.uint32(i) if every_row else rows[i]
-            low, high = starts[np.uint64(row)], starts[np.uint64(row) + np.uint64(1)]
-            end = high
-            while low < high:
-                middle = (low + high) >> 1
-                if storage.sparse_entries[middle] < lowest:
-                    low = middle + 1
-                else:
-                    high = middle
-            left = np.uint64(implicit_goes_left)
-            if low < end and storage.sparse_entries[low] < beyond:
-                left = np.uint64(goes_left[storage.sparse_entries[low]])
+            low, end = starts[np.uint64(row)], starts[np.uint64(row) + np.uint64(1)]
+            left = np.uint64(
+                sparse_goes_left(storage.sparse_entries, low, end, lowest, beyond, goes_left, implicit_goes_left)
+            )
             rows[left_end] = row
             scratch[right_end] = row
             left_end += left
             right_end += np.uint64(1) - left
-    n_right = right_end - first
-    for i in range(n_right):
-        rows[left_end + i] = scratch[first + i]
     return np.int64(left_end - first)
+
+
+@kernel
+def partition_rows(
+    storage: BinStorage,
+    layout: RecordArray,
+    feature: int,
+    goes_left: npt.NDArray[np.uint8],
+    implicit_goes_left: int,
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    start: int,
+    stop: int,
+    every_row: bool,
+) -> int:
+    """Rearrange rows[start:stop] in place; return how many go left. Right rows pass through `scratch`."""
+    n_left = separate_rows(
+        storage, layout, feature, goes_left, implicit_goes_left, rows, scratch, start, stop, every_row
+    )
+    first_right, n_right = np.uint64(start + n_left), np.uint64(stop - start - n_left)
+    for i in range(n_right):
+        rows[first_right + i] = scratch[np.uint64(start) + i]
+    return n_left
 
 
 @kernel

@@ -11,9 +11,12 @@ import numpy.typing as npt
 
 from gbdt.kernels.compiler import exchange, fetch, inlined, sleep_microseconds
 
-# Places in the shared array. The lock guards all counters except those of parts.
+# Places in the shared array. The lock guards all counters except those of parts and of the shared leaf.
 LOCK, PARTS_TAKEN, PARTS_BUILT, ROOT_TAKEN, N_HANDED_IN, N_IN_FLIGHT, N_NODES, N_CLAIMED, N_FREE, N_CHOSEN = range(10)
-N_PLACES = 10
+HAS_SHARED_LEAF, SHARED_WORK, SHARED_NODE, SHARED_START, SHARED_STOP, SHARED_SLOT, N_SHARED_PARTS = range(10, 17)
+SHARED_PARTS_TAKEN, SHARED_PARTS_DONE, N_SHARING, IMPLICIT_GOES_LEFT, ROWS_WORTH_SHARING, FIRST_PART = range(17, 23)
+MAX_PARTS = 64
+N_PLACES = FIRST_PART + MAX_PARTS
 
 # A look takes a few nanoseconds, most waits some microseconds.
 _LOOKS_BEFORE_SLEEP = 20_000

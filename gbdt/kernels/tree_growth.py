@@ -15,6 +15,7 @@ from gbdt.kernels.compiler import borrowed, fetch, fetch_and_add, inlined, kerne
 from gbdt.kernels.histogram import add_planes, build_histogram
 from gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, BinStorage, Buffers, RecordArray
 from gbdt.kernels.leaf_expansion import expand_leaf
+from gbdt.kernels.leaf_sharing import help_with_shared_leaf
 from gbdt.kernels.shared_state import (
     LOCK,
     N_CHOSEN,
@@ -202,7 +203,8 @@ def grow_tree(
     max_leaves: int,
     level_wise: bool,
     n_parts: int,
-    alone: bool,
+    n_threads: int,
+    goes_left: npt.NDArray[np.uint8],
     free_slots: npt.NDArray[np.int64],
     chosen: npt.NDArray[np.int64],
     shared: npt.NDArray[np.int64],
@@ -210,7 +212,8 @@ def grow_tree(
     """What each thread does to grow a tree of at most `max_leaves` leaves; the splits made are in `chosen`."""
     storage, layout, packing, rules, features = borrowed((storage, layout, packing, rules, features))
     rows, scratch, words, pool, buffers = borrowed((rows, scratch, words, pool, buffers))
-    nodes, categories, free_slots, chosen, shared = borrowed((nodes, categories, free_slots, chosen, shared))
+    nodes, categories, goes_left = borrowed((nodes, categories, goes_left))
+    free_slots, chosen, shared = borrowed((free_slots, chosen, shared))
     build_root_parts(storage, packing, rows, n_rows, every_row, words, pool, buffers.block, n_parts, shared)
     leaf, left, parent_slot, free_slot = np.int64(_WAIT), np.int64(0), np.int64(0), np.int64(0)
     is_root, is_last = fetch_and_add(shared, ROOT_TAKEN, 1) == 0, np.bool_(0)
@@ -226,7 +229,7 @@ def grow_tree(
         if is_root or leaf >= 0:
             expand_leaf(
                 storage, layout, packing, rules, features, rows, scratch, every_row, words,
-                pool, buffers, nodes, categories, leaf, left, free_slot, is_last,
+                pool, buffers, nodes, categories, leaf, left, free_slot, is_last, n_threads, goes_left, shared,
             )  # fmt: skip
         acquire(shared, LOCK)
         if is_root:
@@ -244,7 +247,7 @@ def grow_tree(
             shared[N_CLAIMED] += 1
             shared[N_IN_FLIGHT] += 1
             # Several threads may find later that another leaf was due.
-            is_last = alone and shared[N_CLAIMED] == max_leaves - 1
+            is_last = n_threads == 1 and shared[N_CLAIMED] == max_leaves - 1
             left = shared[N_NODES]
             shared[N_NODES] += 2
             shared[N_FREE] -= 1
@@ -253,4 +256,7 @@ def grow_tree(
         if leaf == _DONE:
             return
         if leaf == _WAIT:
+            help_with_shared_leaf(
+                storage, layout, packing, rows, scratch, every_row, words, pool, buffers.block, nodes, goes_left, shared
+            )
             wait_for_change(shared, N_HANDED_IN, handed_in)

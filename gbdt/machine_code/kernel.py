@@ -27,6 +27,7 @@ class Kernel:
         self.__name__ = function.__name__
         self._lock = Lock()
         self._entries: dict[Signature, Callable[..., Any]] = {}
+        self._prepared: set[Signature] = set()
 
     def __call__(self, *arguments: Any) -> Any:
         signature = signature_of(arguments)
@@ -41,9 +42,10 @@ class Kernel:
     def prepare(self, *arguments: Any) -> None:
         """Start to compile for arguments like these, if that was not done before; come back at once."""
         signature = signature_of(arguments)
-        if signature not in self._entries:
+        if signature not in self._prepared:
             from gbdt.machine_code.loader import prepare
 
+            self._prepared.add(signature)
             prepare(self, KernelTypes(self.name, type_texts(signature)))
 
     @property

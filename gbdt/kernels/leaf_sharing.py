@@ -1,0 +1,212 @@
+"""Several threads on one leaf: whoever finds no leaf of its own takes parts of one that another thread splits.
+
+Near the root there are fewer leaves than threads, and they are the largest. One leaf at a time is shared, first its
+partition, then the histogram of its smaller child; its owner takes parts like anybody else, so that nothing waits for
+help that does not come. Parts are ranges of rows, put together in order: the result is the same as that of one thread.
+
+    owner    offer_work    take_parts    withdraw_work (waits for those who came)
+    helper                 help_with_shared_leaf
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import exchange, fetch, fetch_and_add, inlined, kernel
+from gbdt.kernels.histogram import add_planes, build_histogram
+from gbdt.kernels.layout import BinStorage, RecordArray
+from gbdt.kernels.partition import fill_goes_left, separate_rows
+from gbdt.kernels.shared_state import (
+    FIRST_PART,
+    HAS_SHARED_LEAF,
+    IMPLICIT_GOES_LEFT,
+    MAX_PARTS,
+    N_HANDED_IN,
+    N_SHARED_PARTS,
+    N_SHARING,
+    ROWS_WORTH_SHARING,
+    SHARED_NODE,
+    SHARED_PARTS_DONE,
+    SHARED_PARTS_TAKEN,
+    SHARED_SLOT,
+    SHARED_START,
+    SHARED_STOP,
+    SHARED_WORK,
+    wait_for_change,
+)
+
+NOTHING, PARTITION, HISTOGRAM = 0, 1, 2
+
+# A row's histogram takes about as long as its partition for every four of its columns.
+_COLUMNS_PER_PARTITION = 4
+
+
+@inlined
+def offer_work(shared: npt.NDArray[np.int64], work: int, start: int, stop: int, n_parts: int) -> None:
+    """Let others take parts; what else they must know has been written before."""
+    shared[SHARED_START], shared[SHARED_STOP], shared[N_SHARED_PARTS] = start, stop, n_parts
+    shared[SHARED_PARTS_TAKEN], shared[SHARED_PARTS_DONE] = 0, 0
+    exchange(shared, SHARED_WORK, work)
+    fetch_and_add(shared, N_HANDED_IN, 1)
+
+
+@inlined
+def withdraw_work(shared: npt.NDArray[np.int64]) -> None:
+    """Come back when all parts are done and everybody who helped has left."""
+    done = fetch(shared, SHARED_PARTS_DONE)
+    while done < shared[N_SHARED_PARTS]:
+        wait_for_change(shared, SHARED_PARTS_DONE, done)
+        done = fetch(shared, SHARED_PARTS_DONE)
+    exchange(shared, SHARED_WORK, NOTHING)
+    n_sharing = fetch(shared, N_SHARING)
+    while n_sharing > 0:
+        wait_for_change(shared, N_SHARING, n_sharing)
+        n_sharing = fetch(shared, N_SHARING)
+
+
+@kernel
+def take_parts(
+    storage: BinStorage,
+    layout: RecordArray,
+    packing: RecordArray,
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    pool: npt.NDArray[np.int64],
+    block: npt.NDArray[np.int64],
+    nodes: RecordArray,
+    goes_left: npt.NDArray[np.uint8],
+    shared: npt.NDArray[np.int64],
+) -> None:
+    """Do parts of the work on offer until all are taken."""
+    start, n_rows = shared[SHARED_START], shared[SHARED_STOP] - shared[SHARED_START]
+    node, n_parts = shared[SHARED_NODE], shared[N_SHARED_PARTS]
+    while True:
+        part = fetch_and_add(shared, SHARED_PARTS_TAKEN, 1)
+        if part >= n_parts:
+            return
+        first, last = start + n_rows * part // n_parts, start + n_rows * (part + 1) // n_parts
+        if shared[SHARED_WORK] == PARTITION:
+            shared[FIRST_PART + part] = separate_rows(
+                storage, layout, nodes[node].feature, goes_left, shared[IMPLICIT_GOES_LEFT],
+                rows, scratch, first, last, every_row and node == 0,
+            )  # fmt: skip
+        else:
+            slot = shared[SHARED_SLOT] if part == 0 else pool.shape[0] - part
+            build_histogram(storage, packing, rows, first, last, np.bool_(0), words, block, np.bool_(0), pool[slot])
+        fetch_and_add(shared, SHARED_PARTS_DONE, 1)
+
+
+@inlined
+def help_with_shared_leaf(
+    storage: BinStorage,
+    layout: RecordArray,
+    packing: RecordArray,
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    pool: npt.NDArray[np.int64],
+    block: npt.NDArray[np.int64],
+    nodes: RecordArray,
+    goes_left: npt.NDArray[np.uint8],
+    shared: npt.NDArray[np.int64],
+) -> None:
+    """Take part in the work on offer, if there is any. (Who is counted before looking is waited for.)"""
+    fetch_and_add(shared, N_SHARING, 1)
+    if fetch(shared, SHARED_WORK) != NOTHING:
+        take_parts(storage, layout, packing, rows, scratch, every_row, words, pool, block, nodes, goes_left, shared)
+    fetch_and_add(shared, N_SHARING, -1)
+
+
+@inlined
+def close_gaps(
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    start: int,
+    stop: int,
+    shared: npt.NDArray[np.int64],
+) -> None:
+    """Bring the left rows of all parts together, and the right ones behind them."""
+    n_rows, n_parts = stop - start, shared[N_SHARED_PARTS]
+    end = np.uint64(start)
+    for part in range(n_parts):
+        first = np.uint64(start + n_rows * part // n_parts)
+        for i in range(np.uint64(shared[FIRST_PART + part])):
+            rows[end + i] = rows[first + i]
+        end += np.uint64(shared[FIRST_PART + part])
+    for part in range(n_parts):
+        first, last = start + n_rows * part // n_parts, start + n_rows * (part + 1) // n_parts
+        n_right = np.uint64(last - first - shared[FIRST_PART + part])
+        for i in range(n_right):
+            rows[end + i] = scratch[np.uint64(first) + i]
+        end += n_right
+
+
+@inlined
+def share_partition(
+    storage: BinStorage,
+    layout: RecordArray,
+    packing: RecordArray,
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    pool: npt.NDArray[np.int64],
+    block: npt.NDArray[np.int64],
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    node: int,
+    n_threads: int,
+    goes_left: npt.NDArray[np.uint8],
+    shared: npt.NDArray[np.int64],
+) -> bool:
+    """Partition a large leaf's rows with whoever helps; False, and nothing done, where that is not worth it."""
+    start, stop = nodes[node].start, nodes[node].start + nodes[node].count
+    if n_threads == 1 or stop - start < shared[ROWS_WORTH_SHARING] or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
+        return False
+    shared[SHARED_NODE] = node
+    shared[IMPLICIT_GOES_LEFT] = fill_goes_left(layout, nodes, categories, node, goes_left)
+    offer_work(shared, PARTITION, start, stop, min(2 * n_threads, MAX_PARTS))
+    take_parts(storage, layout, packing, rows, scratch, every_row, words, pool, block, nodes, goes_left, shared)
+    withdraw_work(shared)
+    close_gaps(rows, scratch, start, stop, shared)
+    exchange(shared, HAS_SHARED_LEAF, 0)
+    return True
+
+
+@inlined
+def share_histogram(
+    storage: BinStorage,
+    layout: RecordArray,
+    packing: RecordArray,
+    rows: npt.NDArray[np.uint32],
+    scratch: npt.NDArray[np.uint32],
+    every_row: bool,
+    words: npt.NDArray[np.int64],
+    pool: npt.NDArray[np.int64],
+    block: npt.NDArray[np.int64],
+    nodes: RecordArray,
+    node: int,
+    slot: int,
+    n_threads: int,
+    goes_left: npt.NDArray[np.uint8],
+    shared: npt.NDArray[np.int64],
+) -> bool:
+    """Fill a slot with a large node's histogram with whoever helps; False where that is not worth it."""
+    start, stop = nodes[node].start, nodes[node].start + nodes[node].count
+    n_cells = nodes[node].count * (storage.narrow.shape[1] + storage.wide.shape[1])
+    few = n_cells < _COLUMNS_PER_PARTITION * shared[ROWS_WORTH_SHARING]
+    packed = nodes[node].count <= packing[0].packed_rows
+    if n_threads == 1 or packed or few or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
+        return False
+    shared[SHARED_NODE], shared[SHARED_SLOT] = node, slot
+    offer_work(shared, HISTOGRAM, start, stop, n_threads)
+    take_parts(storage, layout, packing, rows, scratch, every_row, words, pool, block, nodes, goes_left, shared)
+    withdraw_work(shared)
+    for part in range(1, n_threads):
+        add_planes(pool[slot], pool[pool.shape[0] - part])
+    exchange(shared, HAS_SHARED_LEAF, 0)
+    return True

@@ -1,0 +1,100 @@
+"""From grown nodes over bins to the arrays of a tree over values, in one call: the arrays are many and short."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from gbdt.kernels.compiler import inlined, kernel
+from gbdt.kernels.layout import RecordArray
+
+
+@inlined
+def insert_in_order(codes: npt.NDArray[np.int32], first: int, end: int, code: int) -> None:
+    """Put a code among the ascending ones in codes[first:end]."""
+    place = end
+    while place > first and codes[place - 1] > code:
+        codes[place] = codes[place - 1]
+        place -= 1
+    codes[place] = code
+
+
+@kernel
+def list_leaves(
+    nodes: RecordArray,
+    splits: npt.NDArray[np.int64],
+    is_split: npt.NDArray[np.uint8],
+    waiting: npt.NDArray[np.int64],
+    leaves: npt.NDArray[np.int64],
+) -> None:
+    """The leaves that these splits leave, from left to right: down to the left, right children wait."""
+    for k in range(splits.size):
+        is_split[splits[k]] = 1
+    n_waiting, n_leaves, node = 0, 0, np.int64(0)
+    while n_leaves < leaves.size:
+        if is_split[node] == 1:
+            waiting[n_waiting] = nodes[node].left + 1
+            n_waiting += 1
+            node = nodes[node].left
+        else:
+            leaves[n_leaves] = node
+            n_leaves += 1
+            n_waiting -= 1
+            node = waiting[max(n_waiting, 0)]
+
+
+@kernel
+def describe_splits(
+    nodes: RecordArray,
+    chosen_bins: npt.NDArray[np.int32],
+    splits: npt.NDArray[np.int64],
+    leaves: npt.NDArray[np.int64],
+    layout: RecordArray,
+    features: npt.NDArray[np.int64],
+    bounds: npt.NDArray[np.float64],
+    first_bounds: npt.NDArray[np.int64],
+    gain_unit: float,
+    number: npt.NDArray[np.int32],
+    category_start: npt.NDArray[np.int32],
+    codes: npt.NDArray[np.int32],
+    leaf_count: npt.NDArray[np.int64],
+    feature: npt.NDArray[np.int32],
+    threshold: npt.NDArray[np.float64],
+    missing_left: npt.NDArray[np.uint8],
+    categorical: npt.NDArray[np.uint8],
+    left: npt.NDArray[np.int32],
+    right: npt.NDArray[np.int32],
+    gain: npt.NDArray[np.float64],
+    count: npt.NDArray[np.int64],
+) -> int:
+    """Fill the arrays of the splits, numbered in the order they were made; return how many category codes there are.
+
+    The threshold is the largest value that goes left: the upper bound of the last bin on the left (0 for categories).
+    Missing values of a categorical split go where their bin goes; the bin itself is no category.
+    """
+    for k in range(splits.size):
+        number[splits[k]] = k
+    for k in range(leaves.size):
+        number[leaves[k]] = ~k
+        leaf_count[k] = nodes[leaves[k]].count
+    n_codes = np.int64(0)
+    category_start[0] = 0
+    for k in range(splits.size):
+        node = splits[k]
+        stored, last_left = nodes[node].feature, nodes[node].bin
+        feature[k], gain[k], count[k] = features[stored], nodes[node].gain * gain_unit, nodes[node].count
+        left[k], right[k] = number[nodes[node].left], number[nodes[node].left + 1]
+        categorical[k] = 1 if last_left < 0 else 0
+        threshold[k], missing_left[k] = 0.0, 0
+        if last_left >= 0:
+            threshold[k] = bounds[first_bounds[stored] + last_left]
+            missing_left[k] = nodes[node].missing_left
+        else:
+            for place in range(nodes[node].n_categories):
+                if chosen_bins[node, place] == layout[stored].missing_bin:
+                    missing_left[k] = 1
+                else:
+                    insert_in_order(codes, np.int64(category_start[k]), n_codes, chosen_bins[node, place])
+                    n_codes += 1
+        category_start[k + 1] = n_codes
+    return n_codes
