@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from collectives import Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
-from dask_backend.rank import Checkpoint, IterationReport, RankEvaluationSet, RankResult, RankTask, train_rank
+from dask_backend.rank import Checkpoint, CountedIteration, RankEvaluationSet, RankResult, RankTask, train_rank
 from dask_backend.worker_store import WorkerStore, store_of
 from gbdt.callbacks import TrainingState
 
@@ -55,7 +55,7 @@ class RankOutcome:
 
     result: RankResult
     first_report: int = 0
-    reports: list[IterationReport] = field(default_factory=list)
+    reports: list[CountedIteration] = field(default_factory=list)
 
 
 class RunningRank:
@@ -64,7 +64,7 @@ class RunningRank:
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.place: tuple[str, str] | None = None  # where it listens, and its host
-        self.reports: list[IterationReport] = []
+        self.reports: list[CountedIteration] = []
         self.n_fetched = 0
         self.over = threading.Event()
         self._changed = threading.Condition()
@@ -168,7 +168,7 @@ def rank_evaluation_sets(
 ) -> list[RankEvaluationSet]:
     """All evaluation sets, with the parts that this worker holds."""
     return [
-        RankEvaluationSet(name, [store.evaluation[each] for each in shares if each[0] == number])
+        RankEvaluationSet(name, store.evaluation_parts([each for each in shares if each[0] == number]))
         for number, name in enumerate(names)
     ]
 
@@ -225,7 +225,7 @@ def introduce_rank(session: str, generation: int, record: dict[str, Any], dask_w
 
 async def next_reports(
     session: str, generation: int, n_seen: int, patience: float, dask_worker: Any = None
-) -> list[IterationReport]:
+) -> list[CountedIteration]:
     """The reports of rank 0 after the first `n_seen`, a few at a time."""
     running = store_of(session, str(dask_worker.address)).rank
     if running is None or running.generation != generation:

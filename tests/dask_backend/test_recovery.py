@@ -39,8 +39,14 @@ def data() -> tuple[pd.DataFrame, pd.Series]:
     return X, pd.Series(signal(X))
 
 
+def unhurried(target: Any, prediction: Any) -> tuple[str, float, bool]:
+    """A metric that takes its time, so that what happens on the client happens while the ranks are training."""
+    time.sleep(0.1)
+    return "unhurried", float(np.abs(target - prediction).max()), False
+
+
 def estimator(**parameters: Any) -> DMLGBMRegressor:
-    return DMLGBMRegressor(n_estimators=N_ITERATIONS, num_leaves=15, **parameters)
+    return DMLGBMRegressor(n_estimators=N_ITERATIONS, num_leaves=15, eval_metric=unhurried, **parameters)
 
 
 def lazy_data() -> tuple[dd.DataFrame, dd.Series]:
@@ -76,12 +82,8 @@ class At:
 def fit_disturbed(client: Client, action: Any, iteration: int = 4, **parameters: Any) -> tuple[DMLGBMRegressor, At]:
     X, y = lazy_data()
     disturbance = At(iteration, action)
-    model = estimator(**parameters).fit(X, y, eval_set=[(X, y)], callbacks=[slow_down, disturbance])
+    model = estimator(**parameters).fit(X, y, eval_set=[(X, y)], callbacks=[disturbance])
     return model, disturbance
-
-
-def slow_down(state: Any) -> None:
-    time.sleep(0.02)
 
 
 @pytest.mark.fault
@@ -91,6 +93,13 @@ def test_killed_worker_does_not_change_the_model(fragile: Client, quiet: DMLGBMR
     assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
     assert model.evals_result_ == quiet.evals_result_
     assert disturbance.seen == list(range(1, N_ITERATIONS + 1))
+    report = model.fit_report_
+    assert report.n_restarts == len(report.losses) >= 1
+    assert "after iteration" in report.losses[0]
+    assert report.losses[0] in str(report)
+    # Also the trees of the generation that was lost.
+    assert report.n_trees == N_ITERATIONS
+    assert report.evaluations == quiet.evals_result_
 
 
 @pytest.mark.fault
@@ -131,6 +140,7 @@ def test_retired_worker_does_not_change_the_model(fragile: Client, quiet: DMLGBM
     worker = next(iter(fragile.scheduler_info(n_workers=-1)["workers"]))
     model, _ = fit_disturbed(fragile, lambda: fragile.retire_workers([worker]))
     assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    assert model.fit_report_.n_restarts >= 1
 
 
 @pytest.mark.fault
@@ -138,13 +148,15 @@ def test_restarted_workers_do_not_change_the_model(fragile: Client, quiet: DMLGB
     workers = list(fragile.scheduler_info(n_workers=-1)["workers"])
     model, _ = fit_disturbed(fragile, lambda: fragile.restart_workers(workers, timeout=60))
     assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    assert model.fit_report_.n_restarts >= 1
 
 
 @pytest.mark.fault
 def test_scaling_up_and_down_does_not_change_the_model(fragile: Client, quiet: DMLGBMRegressor) -> None:
-    for n_workers in (4, 1):
+    for n_workers, n_restarts in ((4, 0), (1, 1)):
         model, _ = fit_disturbed(fragile, lambda n=n_workers: fragile.cluster.scale(n))
         assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+        assert model.fit_report_.n_restarts >= n_restarts
         fragile.wait_for_workers(n_workers, timeout=30)
 
 
@@ -163,7 +175,7 @@ def test_kill_at_a_random_moment_does_not_change_the_model(seed: int, quiet: DML
         timer = threading.Timer(float(rng.uniform(0, 1.2)), os.kill, (victim, signals.SIGKILL))
         timer.start()
         try:
-            model = estimator().fit(X, y, eval_set=[(X, y)], callbacks=[slow_down])
+            model = estimator().fit(X, y, eval_set=[(X, y)])
         finally:
             timer.join()
         assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
