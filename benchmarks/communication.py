@@ -59,7 +59,7 @@ class Round:
 
 
 def rounds_of(n_rows: int, n_leaves: int) -> list[Round]:
-    """The rounds of best-first growth if every leaf is worth splitting: a third of the leaves that are due at a time."""
+    """The rounds of best-first growth if every leaf is worth splitting: each takes a third of those that are due."""
     rounds = [Round((n_rows,), searches_root=True)]
     leaves, n_splits = [n_rows], 0
     while n_splits < n_leaves - 1:

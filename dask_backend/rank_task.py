@@ -15,7 +15,7 @@ from typing import Any
 
 from collectives import Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
 from dask_backend.rank import Checkpoint, CountedIteration, RankEvaluationSet, RankResult, RankTask, train_rank
-from dask_backend.worker_store import WorkerStore, store_of
+from dask_backend.worker_store import WorkerStore, drop_store, store_of
 from gbdt.callbacks import TrainingState
 
 _WATCH_SECONDS = 0.25
@@ -67,6 +67,7 @@ class RunningRank:
         self.reports: list[CountedIteration] = []
         self.n_fetched = 0
         self.over = threading.Event()
+        self.is_unwanted = False  # nobody is left who would ask for its result or its rows
         self._changed = threading.Condition()
         self._record: dict[str, Any] | None = None
         self._communicator: Communicator | None = None
@@ -136,6 +137,8 @@ def run_rank(order: RankOrder, rank: int, place: RankPlace) -> RankOutcome:
         watcher.join()
         if store.rank is running:
             store.rank = None
+        if running.is_unwanted:
+            drop_store(order.session, worker)
 
 
 def _train(
@@ -195,6 +198,8 @@ def _watch(worker: Any, key: str, running: RunningRank) -> None:
     while not running.over.wait(_WATCH_SECONDS):
         task = worker.state.tasks.get(key)
         if task is None or task.state not in _ALIVE:
+            # A client that goes on has stopped the rank before it cancels the task.
+            running.is_unwanted = True
             running.stop("its task was cancelled, or its client went away")
         elif worker.status.name not in ("running", "paused"):
             running.stop(f"its worker {worker.address} is {worker.status.name}")

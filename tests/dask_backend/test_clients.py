@@ -74,6 +74,22 @@ def test_local_rows_refuse_a_client(given: Client) -> None:
             model.fit(X, y, client=given)
 
 
+def test_a_given_client_that_is_closed_is_refused(cluster: LocalCluster) -> None:
+    X, y = data()
+    with Client(cluster, set_as_default=False) as closed:
+        pass
+    with pytest.raises(ValueError, match=r"is closed: connect a new client"):
+        DMLGBMRegressor().fit(in_partitions(X, 2), in_partitions(y, 2), client=closed)
+
+
+def test_reasons_for_the_mode_are_logged_and_kept(given: Client, caplog: pytest.LogCaptureFixture) -> None:
+    X, y = data()
+    with caplog.at_level("INFO", logger="dmlgbm"):
+        model = DMLGBMRegressor(n_estimators=1).fit(in_partitions(X, 2), in_partitions(y, 2), client=given)
+    assert f"tree_learner='{model.plan_.tree_learner}' on 2 ranks" in caplog.text
+    assert str(model.plan_) in caplog.text
+
+
 def test_what_is_no_client_is_refused() -> None:
     X, y = data()
     with pytest.raises(TypeError, match=r"client must be a distributed\.Client, got 'tcp://nowhere'"):

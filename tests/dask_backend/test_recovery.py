@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal as signals
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
+from dask_backend import worker_store
 from dask_backend.train import TrainingLostError
 from dmlgbm import DMLGBMRegressor
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
@@ -149,6 +152,66 @@ def test_restarted_workers_do_not_change_the_model(fragile: Client, quiet: DMLGB
     model, _ = fit_disturbed(fragile, lambda: fragile.restart_workers(workers, timeout=60))
     assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
     assert model.fit_report_.n_restarts >= 1
+
+
+@pytest.mark.fault
+def test_loss_of_all_workers_at_once_does_not_change_the_model(fragile: Client, quiet: DMLGBMRegressor) -> None:
+    victims = worker_processes(fragile)
+
+    def kill_all() -> None:
+        for victim in victims:
+            os.kill(victim, signals.SIGKILL)
+
+    model, disturbance = fit_disturbed(fragile, kill_all)
+    assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    assert model.fit_report_.n_restarts >= 1
+    assert disturbance.seen == list(range(1, N_ITERATIONS + 1))
+
+
+FIT_WITHOUT_END = """
+import sys
+from distributed import Client
+from tests.dask_backend.test_recovery import estimator, lazy_data
+if __name__ == "__main__":
+    X, y = lazy_data()
+    with Client(sys.argv[1]):
+        estimator().set_params(n_estimators=100_000).fit(
+            X, y, eval_set=[(X, y)], callbacks=[lambda state: print(state.iteration, flush=True)]
+        )
+"""
+
+
+@pytest.mark.fault
+def test_client_that_is_killed_leaves_nothing_on_the_workers(fragile: Client, tmp_path: Path) -> None:
+    script = tmp_path / "fit_without_end.py"
+    script.write_text(FIT_WITHOUT_END)
+    root = str(Path(__file__).resolve().parents[2])
+    lost = subprocess.Popen(
+        [sys.executable, str(script), fragile.scheduler.address],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    try:
+        assert lost.stdout is not None
+        assert lost.stdout.readline().strip() == b"1"
+        assert set(fragile.run(kept).values()) == {1}
+    finally:
+        lost.kill()
+        lost.wait(timeout=10)
+        lost.stdout.close()
+    deadline = time.monotonic() + 60
+    while set(fragile.run(kept).values()) != {0} and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert set(fragile.run(kept).values()) == {0}
+    assert set(fragile.run(rank_threads).values()) == {0}
+
+
+def kept() -> int:
+    return len(worker_store._stores)
+
+
+def rank_threads() -> int:
+    return sum(each.name.startswith("dmlgbm") for each in threading.enumerate())
 
 
 @pytest.mark.fault
