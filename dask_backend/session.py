@@ -14,7 +14,7 @@ from typing import Any
 from collectives import CollectiveError, MismatchError, Rendezvous, StaleGenerationError
 from dask_backend.cluster import DaskCluster
 from dask_backend.progress import Progress
-from dask_backend.rank import IterationReport
+from dask_backend.rank import CountedIteration
 from dask_backend.rank_task import (
     RankOrder,
     RankOutcome,
@@ -27,6 +27,7 @@ from dask_backend.rank_task import (
     run_rank,
     stop_rank,
 )
+from dask_backend.worker_store import MissingRowsError
 
 _PATIENCE = 1.0
 
@@ -123,7 +124,7 @@ def _follow(
 
 async def _next(
     client: Any, order: RankOrder, worker: str, futures: Sequence[Any], n_seen: int
-) -> list[IterationReport]:
+) -> list[CountedIteration]:
     """New reports, or nothing as soon as a rank has ended: asking a worker that is gone would take long."""
     from distributed import wait
 
@@ -177,7 +178,7 @@ def _is_loss(error: BaseException) -> bool:
 
     if isinstance(error, MismatchError) and not isinstance(error, StaleGenerationError):
         return False  # ranks that do different things would do so again
-    return isinstance(error, CollectiveError | RankStopped | KilledWorker | LookupError | OSError)
+    return isinstance(error, CollectiveError | RankStopped | KilledWorker | MissingRowsError | OSError)
 
 
 def _end(

@@ -10,14 +10,14 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from collectives import Hub
 from dask_backend.checkpoints import CheckpointFile, fingerprint_of
 from dask_backend.cluster import HERE, Cluster, DaskCluster
 from dask_backend.cost_model import Plan, choose_tree_learner
-from dask_backend.fit_report import FitReport
+from dask_backend.fit_report import FitReport, RankReport, fit_report
 from dask_backend.ingestion import RowSet, TrainingRows, cut_bins, place_evaluation
 from dask_backend.progress import Progress
 from dask_backend.rank import RankTask, train_rank
@@ -65,12 +65,11 @@ class ClusterJob:
 
 @dataclass(frozen=True)
 class ClusterResult:
-    """The trained model, why this parallel mode was chosen, what it cost, and the losses on the way."""
+    """The trained model, why this parallel mode was chosen, and what it took."""
 
     training: TrainingResult
     plan: Plan
     report: FitReport
-    losses: list[str] = field(default_factory=list)
 
 
 def train_on_cluster(
@@ -116,10 +115,11 @@ class _Run:
         places = self._places(0)
         self._release()
         mode = self._mode(len(places))
-        report = FitReport(mode.tree_learner, 0, len(places), [], [], [], 0, 0, 0.0, 0)
+        ranks: list[RankReport] = []
+        began = time.monotonic()
         while not self._progress.finished:
             try:
-                report = self._generation(len(self._losses), places, mode.tree_learner)
+                ranks = self._generation(len(self._losses), places, mode.tree_learner)
                 break
             except RanksLostError as error:
                 # A loss after the last iteration is none.
@@ -128,9 +128,13 @@ class _Run:
                     places = self._places_after_loss(len(places))
         if self._file is not None:
             self._file.remove()
-        return ClusterResult(self._progress.result(), mode, report, self._losses)
+        seconds, progress = time.monotonic() - began, self._progress
+        report = fit_report(
+            mode.tree_learner, seconds, progress.tree_counts, ranks, progress.history(), self._losses, len(places)
+        )
+        return ClusterResult(progress.result(), mode, report)
 
-    def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> FitReport:
+    def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> list[RankReport]:
         job, progress = self._job, self._progress
         task = RankTask(
             parameters=job.parameters,
@@ -148,8 +152,8 @@ class _Run:
         names = tuple(name for name, _ in job.evaluation)
         order = RankOrder(self._session, generation, task, names, job.n_jobs, resume)
         if isinstance(self._cluster, DaskCluster):
-            return run_ranks(self._cluster, order, places, progress)[0].result.report
-        return _run_here(order, places[0], progress)
+            return [outcome.result.report for outcome in run_ranks(self._cluster, order, places, progress)]
+        return [_run_here(order, places[0], progress)]
 
     def _mode(self, n_ranks: int) -> Plan:
         job = self._job
@@ -281,7 +285,7 @@ class _Run:
             logger.info("going on from iteration %d in %s", self._progress.n_iterations, self._file.path)
 
 
-def _run_here(order: RankOrder, place: RankPlace, progress: Progress) -> FitReport:
+def _run_here(order: RankOrder, place: RankPlace, progress: Progress) -> RankReport:
     """The one rank of this process."""
 
     def end_if_asked(state: TrainingState) -> None:

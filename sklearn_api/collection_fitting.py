@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 
 from gbdt.callbacks import Callback, log_evaluation
+from gbdt.objectives import RowError
 from sklearn_api.collection_rows import Described, described_rows, local_rows, rows_without, split_cuts
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fitting import checked_callbacks, metrics_of, n_outputs_of
 from sklearn_api.labels import Labels, require_weighted_classes, weights_of_classes
-from sklearn_api.partition_rows import RowRules, rows_of
+from sklearn_api.partition_rows import RowRules, place_of_row, rows_of
 from sklearn_api.partition_schema import LabelSummary, merged_labels, unified_columns
 from sklearn_api.partitions import PartitionReader
 from sklearn_api.row_data import RowData
@@ -59,14 +60,16 @@ def fit_collection(
     given: Sequence[GivenSet],
     init_model: Any,
     callbacks: Sequence[Callback] | None,
+    client: Any = None,
 ) -> Estimator:
-    """Train on the workers of the current client (or in this process), and store the result."""
+    """Train on the workers of the client that is given or current (or in this process), and store the result."""
     from dask_backend.cluster import connected
 
     parameters = estimator._engine_parameters()
     start = estimator._starting_point(init_model)
     session = secrets.token_hex(8)
-    with connected(rows.collections(), session) as cluster:
+    watched = [each for one in given for each in (one.X, one.y)]
+    with connected([*rows.collections(), *watched], session, client) as cluster:
         fit = _CollectionFit(cluster, session, estimator, parameters, start)
         fit.run(rows, given, checked_callbacks(callbacks))
     return estimator
@@ -119,7 +122,12 @@ class _CollectionFit:
         )
         report_every = int(estimator.verbose)
         all_callbacks = [*([log_evaluation(report_every)] if report_every else []), *callbacks]
-        result = train_on_cluster(self._cluster, self._session, job, all_callbacks)
+        try:
+            result = train_on_cluster(self._cluster, self._session, job, all_callbacks)
+        except RowError as error:
+            partition, row = place_of_row(training.cuts, error.row)
+            place = f"row {sum(described.lengths[:partition]) + row} of X (row {row} of partition {partition})"
+            raise RowError(error.subject, error.row, error.problem, place) from None
         estimator._store(result.training)
         estimator.plan_ = result.plan
         estimator.fit_report_ = result.report

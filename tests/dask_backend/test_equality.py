@@ -325,6 +325,9 @@ def test_number_of_workers_does_not_change_the_model(n_workers: int) -> None:
         Client(cluster),
     ):
         for case in CASES:
-            estimator, arguments = case()
-            found = estimator.fit(**collected(arguments, 6))
-            assert_same_fit(found, case()[0].fit(**arguments))
+            local = case()[0].fit(**case()[1])
+            for mode in ("data", "feature"):
+                estimator, arguments = case()
+                found = estimator.set_params(tree_learner=mode).fit(**collected(arguments, 6))
+                assert found.booster_.to_bytes() == local.booster_.to_bytes()
+                assert found.evals_result_ == local.evals_result_
