@@ -32,6 +32,11 @@ def prepare(function: Callable[..., Any], *arguments: Any) -> None:
     cast(Kernel, function).prepare(*arguments)
 
 
+def for_types_of(function: Function, *arguments: Any) -> Function:
+    """A kernel for arguments of these types and no others, which it does not look at again (0.3 us for each)."""
+    return cast(Function, cast(Kernel, function).for_types_of(*arguments))
+
+
 float_from_bits = Intrinsic("float_from_bits")
 single_from_bits = Intrinsic("single_from_bits")
 bits_from_float = Intrinsic("bits_from_float")

@@ -37,11 +37,13 @@ class Kernel:
         self._entries: dict[Signature, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
+        return self.for_types_of(*arguments)(*arguments)
+
+    def for_types_of(self, *arguments: Any) -> Callable[..., Any]:
+        """What a call with arguments of these types runs; it must never be called with arguments of others."""
         signature = signature_of(arguments)
         entry = self._entries.get(signature)
-        if entry is None:
-            entry = self._find_entry(signature)
-        return entry(*arguments)
+        return self._find_entry(signature) if entry is None else entry
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
