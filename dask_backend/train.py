@@ -164,6 +164,7 @@ class _Run:
             n_trees=job.parameters.n_estimators,
             top_k=job.top_k,
             n_category_bins=int(bins[storage.layout["categorical"] != 0].sum()),
+            n_columns=most_columns(storage, 1),
             most_columns=most_columns(storage, n_ranks),
         )
         plan = choose_tree_learner(workload, link_between(workers))
