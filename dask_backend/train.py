@@ -16,7 +16,8 @@ from typing import Any
 from collectives import Hub
 from dask_backend.checkpoints import CheckpointFile, fingerprint_of
 from dask_backend.cluster import HERE, Cluster, DaskCluster
-from dask_backend.cost_model import Plan, choose_tree_learner
+from dask_backend.column_shares import most_columns
+from dask_backend.cost_model import Plan, Workload, choose_tree_learner, link_between
 from dask_backend.fit_report import FitReport, RankReport, fit_report
 from dask_backend.ingestion import RowSet, TrainingRows, cut_bins, place_evaluation
 from dask_backend.progress import Progress
@@ -114,7 +115,7 @@ class _Run:
         self._restore(digest)
         places = self._places(0)
         self._release()
-        mode = self._mode(len(places))
+        mode = self._mode([place.worker for place in places])
         ranks: list[RankReport] = []
         began = time.monotonic()
         while not self._progress.finished:
@@ -155,17 +156,22 @@ class _Run:
             return [outcome.result.report for outcome in run_ranks(self._cluster, order, places, progress)]
         return [_run_here(order, places[0], progress)]
 
-    def _mode(self, n_ranks: int) -> Plan:
-        job = self._job
-        plan = choose_tree_learner(
+    def _mode(self, workers: Sequence[str]) -> Plan:
+        job, storage, n_ranks = self._job, self._plan.storage, len(workers)
+        bins = storage.layout["bins"].astype(int)
+        workload = Workload(
             n_rows=job.training.n_rows,
-            n_features=len(self._plan.storage.features),
-            n_bins=sum(self._plan.bins[feature].n_bins for feature in self._plan.storage.features),
+            n_features=len(storage.features),
+            n_bins=int(bins.sum()),
             n_leaves=job.parameters.num_leaves,
             n_ranks=n_ranks,
             n_trees=job.parameters.n_estimators,
             top_k=job.top_k,
+            n_category_bins=int(bins[storage.layout["categorical"] != 0].sum()),
+            n_columns=most_columns(storage, 1),
+            most_columns=most_columns(storage, n_ranks),
         )
+        plan = choose_tree_learner(workload, link_between(workers))
         if job.tree_learner != "auto":
             asked = f"{plan.reasons}\nused: {job.tree_learner}, as tree_learner says"
             plan = replace(plan, tree_learner=job.tree_learner, reasons=asked)

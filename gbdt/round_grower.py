@@ -28,6 +28,7 @@ from gbdt.kernels.round_growth import (
     N_FREE,
     N_NODES,
     N_PICKED,
+    any_child_has_slot,
     hand_in_round,
     pick_leaves,
 )
@@ -49,7 +50,7 @@ class GrowingTree:
     every_row: bool
     n_rounds: int
 
-    def __init__(self, n_rows: int, parameters: TrainParameters) -> None:
+    def __init__(self, n_rows: int, parameters: TrainParameters, scratch: npt.NDArray[np.uint32] | None = None) -> None:
         # Rounds may expand leaves in vain, up to as many again as the tree has.
         self.max_splits = 2 * (parameters.num_leaves - 1)
         n_nodes = 2 * self.max_splits + 1
@@ -59,7 +60,8 @@ class GrowingTree:
         self.counts = np.zeros(n_nodes, np.int64)
         self.words = np.empty((2, n_rows), np.int64)
         self.rows = np.empty(n_rows, np.uint32)
-        self.scratch = np.empty(n_rows, np.uint32)
+        # Room to rearrange rows in; trees that are expanded one after the other may share it.
+        self.scratch = np.empty(n_rows, np.uint32) if scratch is None else scratch
         self.labels: Labels = np.empty(n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self.picked = np.empty(self.max_splits + 1, np.int64)
         self.lefts = np.empty(self.max_splits + 1, np.int64)
@@ -91,11 +93,7 @@ class GrowingTree:
 
     def any_child_may_split(self) -> bool:
         """Whether any child of this round, whose leaves have been split, has been given a histogram."""
-        slots = self.nodes["slot"]
-        if self.picked[0] < 0:
-            return bool(slots[0] >= 0)
-        lefts = self.lefts[: self.n_picked]
-        return bool((np.maximum(slots[lefts], slots[lefts + 1]) >= 0).any())
+        return any_child_has_slot(self.nodes, self.picked, self.lefts, self.n_picked)
 
 
 class LeafExpander(Protocol):
@@ -141,7 +139,8 @@ class RoundGrower:
         self._parameters = parameters
         self._workers = workers
         self._expander = expander
-        self._trees = [GrowingTree(dataset.n_rows, parameters) for _ in range(n_at_once)]
+        scratch = np.empty(dataset.n_rows, np.uint32)
+        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch) for _ in range(n_at_once)]
         self.rounds = Rounds()
 
     @property
