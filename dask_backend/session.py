@@ -13,8 +13,6 @@ from typing import Any
 
 from collectives import CollectiveError, MismatchError, Rendezvous, StaleGenerationError
 from dask_backend.cluster import DaskCluster
-from dask_backend.progress import Progress
-from dask_backend.rank import IterationReport
 from dask_backend.rank_task import (
     RankOrder,
     RankOutcome,
@@ -27,12 +25,11 @@ from dask_backend.rank_task import (
     run_rank,
     stop_rank,
 )
+from ranks.losses import RanksLostError
+from ranks.progress import Progress
+from ranks.rank import IterationReport
 
 _PATIENCE = 1.0
-
-
-class RanksLostError(RuntimeError):
-    """Ranks ended that should not have: training can go on with those that are left."""
 
 
 def run_ranks(

@@ -13,7 +13,7 @@ from sklearn.base import ClassifierMixin
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
-from sklearn_api.backends import is_dask_collection, lazy_on_collections, of_classes, staged_on_collections
+from sklearn_api.backends import is_collection, lazy_on_collections, of_classes, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -108,7 +108,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
     ) -> Self:
         """Train on the rows of X and their class labels y; see docs/estimators.md for every argument."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
-        if is_dask_collection(X):
+        if is_collection(X):
             return fit_collection(self, CollectionInput(X, y, sample_weight, init_score), given, init_model, callbacks)
         parameters = self._engine_parameters()
         start = self._starting_point(init_model)

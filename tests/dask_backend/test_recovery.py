@@ -16,8 +16,8 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
-from dask_backend.train import TrainingLostError
 from dmlgbm import DMLGBMRegressor
+from ranks.losses import TrainingLostError
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
 N_ITERATIONS = 12

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dask_backend.cost_model import Workload, choose_tree_learner
-from dask_backend.histogram_messages import stored_bins
+from ranks.cost_model import Workload, choose_tree_learner
+from ranks.histogram_messages import stored_bins
 from tests.ranks.test_rank_traffic import numeric_fit
 from tests.reference.rank_fits import even_deal, over_ranks
 

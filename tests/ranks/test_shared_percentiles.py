@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from collectives import Communicator
 from collectives.launch import run_threads
-from dask_backend.exchange import RankExchange
 from gbdt.objectives.averages import percentile
 from gbdt.shared_percentiles import percentiles_of_groups
+from ranks.exchange import RankExchange
 
 
 def over_ranks(values: Any, weight: Any, group: Any, n_groups: int, level: float, n_ranks: int) -> np.ndarray:

@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dask_backend.rank import Checkpoint, IterationReport
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback, Evaluation, TrainingState
 from gbdt.evaluation import EarlyStopping
 from gbdt.parameters import TrainParameters
 from gbdt.training import TrainingResult
+from ranks.rank import Checkpoint, IterationReport
 
 
 class Progress:
@@ -37,6 +37,10 @@ class Progress:
         patience = parameters.early_stopping_rounds
         self._stopping = None if patience is None else EarlyStopping(patience)
         self.finished = False
+
+    @property
+    def n_asked(self) -> int:
+        return self._parameters.n_estimators
 
     @property
     def n_iterations(self) -> int:

@@ -13,13 +13,6 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives import Communicator
-from dask_backend.column_shares import exchange_columns, gathered_rows
-from dask_backend.data_parallel import DataParallel, trees_at_once
-from dask_backend.exchange import RankExchange
-from dask_backend.feature_parallel import FeatureParallel
-from dask_backend.fit_report import FitReport
-from dask_backend.rank_data import PartitionRows, RankData, RankPartition
-from dask_backend.voting_parallel import VotingParallel
 from gbdt.binned_scores import add_trees
 from gbdt.booster import Booster
 from gbdt.boosting import BoostingRun, Finished, IterationReport, TrainingResult, TrainingRows, boost
@@ -35,6 +28,13 @@ from gbdt.round_grower import LeafExpander, RoundGrower
 from gbdt.table import Category, Table
 from gbdt.threads import Workers
 from gbdt.training import check_outputs, empty_model
+from ranks.column_shares import exchange_columns, gathered_rows
+from ranks.data_parallel import DataParallel, trees_at_once
+from ranks.exchange import RankExchange
+from ranks.feature_parallel import FeatureParallel
+from ranks.fit_report import FitReport
+from ranks.rank_data import PartitionRows, RankData, RankPartition
+from ranks.voting_parallel import VotingParallel
 
 __all__ = [
     "Checkpoint",

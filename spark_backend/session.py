@@ -1,0 +1,84 @@
+"""One generation of ranks, seen from the driver: start the barrier stage, follow it, end it.
+
+Whatever happens here (a lost executor, an error in a callback, Ctrl-C), no rank of the generation is running when the
+call returns.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from gbdt.boosting import IterationReport
+from ranks.fit_report import FitReport
+from ranks.losses import RanksLostError
+from ranks.progress import Progress
+from ranks.rank import Checkpoint
+from spark_backend.cluster import BackgroundJob, SparkCluster
+from spark_backend.rank_task import RankMain, RankOrder
+from spark_backend.reports import DriverLine, Kind, Message
+
+_POLL_SECONDS = 0.1
+_LONGEST_REASON = 300
+# Errors of these kinds keep their kind on the way to the driver.
+_KINDS: dict[str, type[Exception]] = {each.__name__: each for each in (ValueError, TypeError, ZeroDivisionError)}
+
+
+class RankError(RuntimeError):
+    """A rank failed by itself: training again would fail again."""
+
+
+def run_ranks(
+    cluster: SparkCluster, line: DriverLine, order: RankOrder, shares_by_rank: Any, progress: Progress
+) -> FitReport:
+    """Train with a rank for each partition of `shares_by_rank`; `progress` is told of every iteration, in order."""
+    generation = order.driver.generation
+    stage = shares_by_rank.barrier().mapPartitions(RankMain(cluster.share(order)))
+    group = f"dmlgbm-{cluster.session}-{generation}"
+    job = BackgroundJob(cluster, stage.collect, group, f"DMLGBM: train, generation {generation}")
+    try:
+        _follow(job, line, progress)
+    except BaseException:
+        job.cancel()
+        raise
+    try:
+        reports: list[FitReport] = job.result()
+    except Exception as error:
+        raise RanksLostError(_reason(error)) from error
+    return reports[0]
+
+
+def _follow(job: BackgroundJob, line: DriverLine, progress: Progress) -> None:
+    told = False
+    while not job.done:
+        message = line.next(_POLL_SECONDS)
+        if message is not None:
+            _hear(message, progress)
+        if progress.stop_reason is not None and not told:
+            told = True
+            line.stop(progress.stop_reason)
+    for message in line.rest():
+        _hear(message, progress)
+
+
+def _hear(message: Message, progress: Progress) -> None:
+    if message.kind == Kind.ERROR:
+        name, text, trace = json.loads(message.payload)
+        error = _KINDS.get(name, RankError)(text if name in _KINDS else f"{name}: {text}")
+        error.add_note(f"raised on rank {message.rank}:\n{trace}")
+        raise error
+    iteration = int.from_bytes(message.payload[:8], "little")
+    finished = Checkpoint.from_bytes(message.payload[8:])
+    assert finished.trees is not None
+    progress.add(IterationReport(iteration, progress.n_asked, finished.trees, list(finished.evaluations[0])))
+
+
+def _reason(error: Exception) -> str:
+    """The first words of what Spark says, without the traces of its own threads."""
+    text = str(error)
+    for marker in ("Most recent failure reason:", "Job aborted due to stage failure:"):
+        if marker in text:
+            text = text.partition(marker)[2]
+            break
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    return " ".join(lines)[:_LONGEST_REASON]
