@@ -22,8 +22,9 @@ class FrameColumns:
     vectors: Mapping[str, str]  # "y" to the name of its column
 
     def selected(self, frame: Any) -> Any:
-        """The frame with these columns only, features first; vectors as the structure below Spark ML's type."""
-        return frame.select(*[_column(frame, name) for name in (*self.features, *self.vectors.values())])
+        """The frame with these columns only, features first, under names that Spark never reads as paths."""
+        names = (*self.features, *self.vectors.values())
+        return frame.select(*[each.alias(f"c{place}") for place, each in enumerate(columns_named(frame, names))])
 
 
 def all_but(frame: Any, vectors: Mapping[str, str], name: str) -> FrameColumns:
@@ -70,10 +71,10 @@ def columns_of_model(
 
 def vector_columns(frame: Any) -> list[str]:
     """The columns of Spark ML's vector type."""
-    return [field.name for field in frame.schema.fields if _is_vector(field)]
+    return [field.name for field in frame.schema.fields if type(field.dataType).__name__ == "VectorUDT"]
 
 
-def quoted(column: str) -> str:
+def _quoted(column: str) -> str:
     """A column's name as Spark reads it, whatever characters it has."""
     return "`" + column.replace("`", "``") + "`"
 
@@ -92,16 +93,13 @@ def _unnamed(frame: Any, n_features: int, beside: Mapping[str, str], name: str) 
     return others
 
 
-def _column(frame: Any, name: str) -> Any:
+def columns_named(frame: Any, names: Sequence[str]) -> list[Any]:
+    """Columns by name; vectors as the structure below Spark ML's type."""
     from pyspark.sql import functions
 
-    column = functions.col(quoted(name))
-    return functions.unwrap_udt(column).alias(name) if name in vector_columns(frame) else column
-
-
-def _is_vector(field: Any) -> bool:
-    type_name = getattr(field.dataType, "typeName", str)()
-    return type_name == "vector" or type(field.dataType).__name__ == "VectorUDT"
+    vectors = vector_columns(frame)
+    columns = {name: functions.col(_quoted(name)) for name in names}
+    return [functions.unwrap_udt(each) if name in vectors else each for name, each in columns.items()]
 
 
 def _require_column(frame: Any, column: object, purpose: str, name: str) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_backend.frames import FrameColumns, quoted, vector_columns
+from spark_backend.frames import FrameColumns, columns_named
 
 BlockFunction = Callable[[Any, Any, int], npt.NDArray[Any]]
 """From (model, rows of X, number of threads) to one result for each row."""
@@ -53,10 +53,8 @@ def predict_column(frame: Any, columns: FrameColumns, model: Any, prediction: Co
             table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(batch)])
             yield _as_arrow(function(shipped.value, table, n_threads), arrow_type)
 
-    vectors = vector_columns(frame)
     fields = [
-        (functions.unwrap_udt(quoted(each)) if each in vectors else functions.col(quoted(each))).alias(each)
-        for each in columns.features
+        each.alias(name) for name, each in zip(columns.features, columns_named(frame, columns.features), strict=True)
     ]
     apply = functions.arrow_udf(predicted, returnType=_spark_type(prediction.example))
     return frame.withColumn(prediction.name, apply(functions.struct(*fields)))
