@@ -36,6 +36,8 @@ class Lost:
     worker: str
     reason: str
     """What is known, for people: "ended by signal 9 (SIGKILL); the kernel does this when memory runs out"."""
+    attempts: int = 1
+    """How many workers this cost, where the backend has run the unit again by itself."""
 
 
 Event: TypeAlias = Done | Lost
@@ -50,6 +52,10 @@ class Executor(Protocol):
     @property
     def n_slots(self) -> int:
         """How many units can run at once now; at least 1."""
+
+    @property
+    def n_cores(self) -> int:
+        """The cores of all workers together; the driver shares them out among the fits that run at once."""
 
     def place_shared(self, shared: SharedArguments) -> None:
         """Called once, before any unit: what all units need."""
