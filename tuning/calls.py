@@ -1,8 +1,8 @@
 """One (candidate, fold) call of a search, and what all calls of a search have in common.
 
-scikit-learn's searches end in a list of calls of its own `_fit_and_score`. Here such a call is taken apart: what is the
-same in all of them (data, estimator, scorer, options) travels to each worker once, as `SharedArguments`; the rows of a
-fold travel once too, under a name made from their content; a `FitCall` is the small rest. `run_call` puts the
+scikit-learn's searches end in a list of calls of its own `_fit_and_score`. Here such a call is taken apart: what is
+the same in all of them (data, estimator, scorer, options) travels to each worker once, as `SharedArguments`; the rows
+of a fold travel once too, under a name made from their content; a `FitCall` is the small rest. `run_call` puts the
 pieces together again and calls scikit-learn's function, so that results are scikit-learn's own.
 """
 
@@ -67,12 +67,12 @@ class SearchData:
     """Kernel threads that a fit may use: cores / concurrent fits."""
 
 
-def run_call(call: FitCall, data: SearchData) -> FitResult:
-    """The result of one call, by scikit-learn's own function."""
+def run_call(call: FitCall, data: SearchData, estimator: Any = None) -> FitResult:
+    """The result of one call, by scikit-learn's own function; `estimator` takes the place of a new clone."""
     train, test = data.splits[call.split]
     shared = data.shared
     return shared.function(
-        clone(shared.estimator),
+        clone(shared.estimator) if estimator is None else estimator,
         shared.X,
         shared.y,
         train=train,

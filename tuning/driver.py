@@ -1,8 +1,8 @@
 """Runs the calls of a search on an executor: plans, retries, stops in time, and remembers every result.
 
-The driver is the one place that knows which calls are finished. scikit-learn asks for results in its order (`result_of`); in
-between the driver takes whatever arrives. Calls may be added while others run, which is how searches that decide as they go
-(Hyperband, Optuna) work.
+The driver is the one place that knows which calls are finished. scikit-learn asks for results in its order
+(`result_of`); in between the driver takes whatever arrives. Calls may be added while others run, which is how
+searches that decide as they go (Hyperband, Optuna) work.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Any, Protocol
 
 from tuning.calls import FitCall, FitResult, SearchData, SharedArguments, Split
 from tuning.executors.base import Done, Event, Executor, Lost
+from tuning.journal import call_key
 from tuning.outcomes import lost_result, not_run_result
 from tuning.plan import WorkUnit, planner_for
 from tuning.report import SearchReport
@@ -62,8 +63,10 @@ class Driver:
     ) -> None:
         self.executor = executor
         self.report = SearchReport(backend=executor.name, n_slots=executor.n_slots)
-        self.follow_up: FollowUp | None = None
+        self.n_calls = 0
         self.stopped: str | None = None
+        self._follow_up: FollowUp | None = None
+        self._followed: dict[str, tuple[FitResult, float]] = {}
         self._settings = settings
         self._journal = journal
         self._watchers = watchers
@@ -75,6 +78,7 @@ class Driver:
         self._errors: dict[int, BaseException] = {}
         self._submitted: dict[int, _Submitted] = {}
         self._n_submitted = 0
+        self._rows: set[int] = set()
         self._row_finished: dict[int, float] = {}
         self._warned: dict[Any, Any] = {}
 
@@ -92,13 +96,24 @@ class Driver:
         assert self._data is not None
         return self._data
 
-    def add(self, calls: Sequence[FitCall], splits: Mapping[str, Split]) -> None:
-        """Take calls on; what the journal does not know is planned and queued."""
+    def next_number(self) -> int:
+        """A number for a call; those of a candidate's folds follow each other."""
+        self.n_calls += 1
+        return self.n_calls - 1
+
+    def follow(self, follow_up: FollowUp) -> None:
+        """Show every result as it comes. Who looks at it may add calls that scikit-learn asks for later."""
+        self._follow_up = follow_up
+
+    def add(self, calls: Sequence[FitCall], splits: Mapping[str, Split], *, asked: bool = True) -> None:
+        """Take calls on; what is not known yet is planned and queued. `asked` is whether scikit-learn asks for them."""
         for name, split in splits.items():
             if name not in self._splits:
                 self._splits[name] = split
                 self.executor.place_split(name, split)
-        self.report.calls_asked += len(calls)
+        self.report.calls_asked += len(calls) if asked else 0
+        if asked:
+            self._rows.update(_row(call) for call in calls)
         self._calls.update((call.number, call) for call in calls)
         unknown = [call for call in calls if not self._recalled(call)]
         if self.stopped is None and unknown:
@@ -138,8 +153,9 @@ class Driver:
         self.report.bytes_placed, self.report.bytes_of_units = traffic["bytes_placed"], traffic["bytes_of_units"]
         self.report.stopped = self.stopped
         incomplete = self._incomplete_rows()
-        rows = sorted({_row(call) for call in self._calls.values()})
-        self.report.finished_at = [math.nan if row in incomplete else self._row_finished[row] for row in rows]
+        self.report.finished_at = [
+            math.nan if row in incomplete else self._row_finished[row] for row in sorted(self._rows)
+        ]
         for watcher in self._watchers:
             watcher.close()
         self.executor.close()
@@ -230,11 +246,16 @@ class Driver:
         self._results[call.number] = result
         self._row_finished[_row(call)] = self.elapsed
         for watcher in self._watchers:
-            watcher.update(call, result, len(self._results), self.report.calls_asked)
-        if self.follow_up is not None:
-            self.follow_up(call, result)
+            watcher.update(call, result, len(self._results), max(len(self._calls), self.report.calls_asked))
+        if self._follow_up is not None:
+            self._followed[call_key(call)] = (result, self.elapsed)
+            self._follow_up(call, result)
 
     def _recalled(self, call: FitCall) -> bool:
+        if self._follow_up is not None and (followed := self._followed.get(call_key(call))) is not None:
+            self._results[call.number], self._row_finished[_row(call)] = followed
+            self._follow_up(call, followed[0])
+            return True
         known = None if self._journal is None else self._journal.recall(call)
         if known is None:
             return False

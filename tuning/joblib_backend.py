@@ -1,7 +1,7 @@
 """The joblib backend through which a search takes over scikit-learn's calls.
 
-scikit-learn queues all calls of a round (`submit`) before it asks for the first result (`retrieve_result`): only then is the
-round planned. The backend is in force for one `Parallel` object of one thread; nothing global is changed.
+scikit-learn queues all calls of a round (`submit`) before it asks for the first result (`retrieve_result`): only then
+is the round planned. The backend is in force for one `Parallel` object of one thread; nothing global is changed.
 """
 
 from __future__ import annotations
@@ -38,7 +38,6 @@ class SearchBackend(ParallelBackendBase):  # type: ignore[misc]
         super().__init__(nesting_level=None)
         self._driver = driver
         self._queued: list[_Job] = []
-        self._n_calls = 0
         self._shared: SharedArguments | None = None
         self._left_out: set[str] = set()
         self._in_force = parallel_config(self)
@@ -120,9 +119,7 @@ class SearchBackend(ParallelBackendBase):  # type: ignore[misc]
         candidate, _ = arguments.get("candidate_progress") or (0, 1)
         fold, _ = arguments.get("split_progress") or (position, 0)
         own = {name: arguments[name] for name in _OWN if name in arguments and name not in self._left_out}
-        number = self._n_calls
-        self._n_calls += 1
-        return FitCall(number, arguments["parameters"], split, candidate, fold, own)
+        return FitCall(self._driver.next_number(), arguments["parameters"], split, candidate, fold, own)
 
 
 def split_name(split: Split) -> str:

@@ -1,8 +1,8 @@
 """Results on disk, so that a search can go on after its client or its cluster was lost.
 
-A journal is a text file of JSON lines: first what the search is about (fingerprints of data, estimator, scoring and options), then
-one line a finished call. Numbers survive exactly: JSON writes the shortest text that reads back to the same float. A last
-line that was cut off is ignored; nothing in the file is ever executed.
+A journal is a text file of JSON lines: first what the search is about (fingerprints of data, estimator, scoring and
+options), then one line a finished call. Numbers survive exactly: JSON writes the shortest text that reads back to the
+same float. A last line that was cut off is ignored; nothing in the file is ever executed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Which calls run together: the plan of a round, and the one function that every worker runs.
 
-A `WorkUnit` is a list of calls that one worker runs one after the other. The plain plan makes a unit of every call; a plan
-that shares work puts calls together that have work in common and names a runner which knows how to share it.
+A `WorkUnit` is a list of calls that one worker runs one after the other. The plain plan makes a unit of every call; a
+plan that shares work puts calls together that have work in common and names a runner which knows how to share it.
 
 The contract of a runner, `runner(calls, data, counters) -> iterator of results`:
 
@@ -13,6 +13,7 @@ The contract of a runner, `runner(calls, data, counters) -> iterator of results`
 
 from __future__ import annotations
 
+import contextlib
 import time
 import warnings
 from collections import Counter
@@ -69,17 +70,22 @@ def plan_singly(calls: Sequence[FitCall], data: SearchData, n_slots: int) -> lis
 
 def planner_for(data: SearchData, share_work: bool) -> Planner:
     """The plan for the estimator at hand; `share_work=False` asks for the plain one."""
-    return plan_singly
+    from tuning.sharing.planner import can_share, plan_sharing
+
+    return plan_sharing if share_work and can_share(data.shared.estimator) else plan_singly
 
 
 def run_unit(unit: WorkUnit, data: SearchData, *, keep_warnings: bool = True) -> UnitResult:
-    """Run a unit here. This is what executors call on a worker; it raises nothing but signals to end the process."""
+    """Run a unit here. This is what executors call on a worker; it raises nothing but signals to end the process.
+
+    Keeping warnings changes the whole process for that time: it is for workers that run one unit at a time.
+    """
     result = UnitResult([])
     started = time.perf_counter()
-    with warnings.catch_warnings(record=keep_warnings) as caught:
+    with warnings.catch_warnings(record=True) if keep_warnings else contextlib.nullcontext() as caught:
         try:
             for each in unit.runner(unit.calls, data, result.counters):
-                result.results.append(each)  # noqa: PERF402 - the results before an error are kept
+                result.results.append(each)
         except Exception as error:  # noqa: BLE001 - the model's own error goes to the client, which raises it
             result.error = error
     result.warnings = [(_message(each), each.filename, each.lineno) for each in caught or ()]

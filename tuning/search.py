@@ -1,4 +1,5 @@
-"""GridSearchCV, RandomizedSearchCV and the two halving searches: scikit-learn's own, run by the executors of this package.
+"""GridSearchCV, RandomizedSearchCV and the two halving searches: scikit-learn's own, run by the executors of this
+package.
 
 Each class is scikit-learn's with six parameters more. `fit`, the candidates, the ranking and `cv_results_` stay
 scikit-learn's; `SearchOnExecutors` only surrounds `fit` and lets scikit-learn's loop run on the driver.
@@ -91,6 +92,7 @@ class SearchOnExecutors:
             self._search_run.warn_if_stopped()
         finally:
             self._search_run = None
+            vars(self).pop("_select_best_index", None)
             if journal is not None:
                 journal.close()
         return self
@@ -104,9 +106,18 @@ class SearchOnExecutors:
             )
         except SearchStopped:
             self._finish_stopped_search()
+        if self._search_run.driver.stopped is not None:
+            self._use_what_is_complete()
 
     def _finish_stopped_search(self) -> None:
         """Set what scikit-learn would have set after its last round."""
+
+    def _use_what_is_complete(self) -> None:
+        """Make the choice of the best candidate cope with candidates that have no score; ranks do by themselves."""
+
+    def __dir__(self) -> list[str]:
+        # Code that compares searches of different classes goes through all public names here that end so.
+        return [name for name in super().__dir__() if name != "search_report_"]
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())  # type: ignore[misc]
@@ -127,19 +138,20 @@ class _Halving(SearchOnExecutors):
         self.n_iterations_ = len(self.n_resources_)
         self.n_remaining_candidates_ = self.n_candidates_[-1]
         self.n_required_iterations_ = 1 + int(np.log(self.n_candidates_[0]) / np.log(self.factor))
-        self.n_possible_iterations_ = 1 + int(
-            np.log(self.max_resources_ // self.min_resources_) / np.log(self.factor)
-        )
+        self.n_possible_iterations_ = 1 + int(np.log(self.max_resources_ // self.min_resources_) / np.log(self.factor))
 
-    def _select_best_index(self, refit: Any, refit_metric: str, results: Any) -> int:
-        run = self._search_run
-        if run is None or run.driver.stopped is None or callable(refit):
-            return int(super()._select_best_index(refit, refit_metric, results))  # type: ignore[misc]
-        # The last round that has a complete candidate decides.
-        scores = results[f"mean_test_{refit_metric}"]
-        iterations = np.where(np.isnan(scores), -1, results["iter"])
-        last = np.flatnonzero(iterations == iterations.max())
-        return int(last[np.argmax(scores[last])])
+    def _use_what_is_complete(self) -> None:
+        # For this fit only; scikit-learn calls its static method through the instance.
+        vars(self)["_select_best_index"] = _best_of_last_complete_round
+
+
+def _best_of_last_complete_round(refit: Any, refit_metric: str, results: Any) -> int:
+    if callable(refit):
+        return int(refit(results))
+    scores = results[f"mean_test_{refit_metric}"]
+    iterations = np.where(np.isnan(scores), -1, results["iter"])
+    last = np.flatnonzero(iterations == iterations.max())
+    return int(last[np.argmax(scores[last])])
 
 
 class GridSearchCV(SearchOnExecutors, model_selection.GridSearchCV):  # type: ignore[misc]

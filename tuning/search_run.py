@@ -1,7 +1,7 @@
 """One `fit` of a search: opens what it needs, puts the backend in force, and closes everything again.
 
-The search classes are scikit-learn's. What they lack is here, in the one place where candidates pass by on their way to
-be evaluated: names are checked before anything runs, and a search that was stopped asks for nothing more.
+The search classes are scikit-learn's. What they lack is here, in the one place where candidates pass by on their way
+to be evaluated: names are checked before anything runs, and a search that was stopped asks for nothing more.
 """
 
 from __future__ import annotations
@@ -90,10 +90,13 @@ def check_settings(settings: DriverSettings) -> None:
 
 def check_parameter_names(estimator: Any, candidates: list[Mapping[str, Any]]) -> None:
     """Let the estimator refuse names it does not have, before anything runs."""
+    known = set(estimator.get_params(deep=True))
     seen = set()
     for candidate in candidates:
-        # A candidate may replace a step and set parameters of the new one: the classes of such values matter too.
-        kind = tuple((name, type(value) if hasattr(value, "get_params") else None) for name, value in candidate.items())
-        if kind not in seen:
-            seen.add(kind)
+        # Names that are not listed may be aliases, or belong to a step that the candidate itself puts in: the
+        # estimator knows. The classes of such steps matter.
+        unlisted = tuple(name for name in candidate if name not in known)
+        steps = tuple((name, type(value)) for name, value in candidate.items() if hasattr(value, "get_params"))
+        if unlisted and (unlisted, steps) not in seen:
+            seen.add((unlisted, steps))
             clone(estimator).set_params(**clone(dict(candidate), safe=False))

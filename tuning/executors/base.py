@@ -1,12 +1,13 @@
 """The contract of executors: where the units of a search run.
 
-An executor belongs to one search: `place` hands it the shared arguments and, as they come up, the folds, each of which it
-brings to each worker at most once; `submit` queues units; `wait` gives what has happened since. It does not retry, keep
-order, count or journal: `tuning/driver.py` does that for all executors alike. All calls come from one thread.
+An executor belongs to one search: `place` hands it the shared arguments and, as they come up, the folds, each of
+which it brings to each worker at most once; `submit` queues units; `wait` gives what has happened since. It does not
+retry, keep order, count or journal: `tuning/driver.py` does that for all executors alike. All calls come from one
+thread.
 
-A new executor is one file with a class that follows `Executor`, and a line in `tuning/executors/registry.py`. On a worker it
-builds a `SearchData` (one a search, so that `memory` lasts from unit to unit) and calls `tuning.plan.run_unit`
-inside `tuning.executors.worker_threads.fit_environment(n_threads)`.
+A new executor is one file with a class that follows `Executor`, and a line in `tuning/executors/registry.py`. On a
+worker it builds a `SearchData` (one a search, so that `memory` lasts from unit to unit) and calls
+`tuning.plan.run_unit` inside `tuning.executors.worker_threads.fit_environment(n_threads)`.
 """
 
 from __future__ import annotations

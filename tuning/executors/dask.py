@@ -1,13 +1,14 @@
 """Units as tasks of a Dask cluster.
 
-Shared arguments and folds are scattered: Dask copies them to a worker when the first unit there needs them, and the worker
-keeps them for the search. The scheduler itself runs a task again that loses its worker, up to its own limit; beyond it the
-driver decides. Data whose last holder died is scattered anew from the client, which still has it.
+Shared arguments and folds are scattered: Dask copies them to a worker when the first unit there needs them, and the
+worker keeps them for the search. The scheduler itself runs a task again that loses its worker, up to its own limit;
+beyond it the driver decides. Data whose last holder died is scattered anew from the client, which still has it.
 """
 
 from __future__ import annotations
 
 import math
+import os
 import queue
 import threading
 import uuid
@@ -44,7 +45,9 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
         raise ExecutorError(f"The Dask client {client.id} is {client.status}: connect a new one.")
     executor = DaskExecutor(client, n_jobs)
     if not executor.threads_of_workers():
-        raise ExecutorError(f"The Dask cluster at {client.scheduler.address} has no workers: start or scale them first.")
+        raise ExecutorError(
+            f"The Dask cluster at {client.scheduler.address} has no workers: start or scale them first."
+        )
     return executor
 
 
@@ -146,6 +149,7 @@ class DaskExecutor:
             self._search,
             data,
             n_threads,
+            os.getpid(),
             self._placed("shared"),
             {name: self._placed(name) for name in names},
             key=f"dmlgbm-search-{self._search}-{number}",
@@ -212,16 +216,19 @@ _lock = threading.Lock()
 
 
 def _run(
-    search: str, unit: bytes, n_threads: int, shared: SharedArguments, splits: dict[str, Split]
+    search: str, unit: bytes, n_threads: int, client_process: int, shared: SharedArguments, splits: dict[str, Split]
 ) -> tuple[str, bytes]:
-    address = str(get_worker().address)
+    worker = get_worker()
+    address = str(worker.address)
+    # Catching warnings changes the whole process: only where no other unit runs in it, nor the client.
+    alone = worker.state.nthreads == 1 and os.getpid() != client_process
     with _lock:
         kept = _searches.setdefault((search, address), SearchData(shared, {}))
         kept.splits = {**kept.splits, **splits}
         # Units in other threads have their own number of threads and share the memory.
         data = SearchData(shared, kept.splits, kept.memory, n_threads)
     with fit_environment(n_threads):
-        result = wire.portable(run_unit(wire.loads(unit), data))
+        result = wire.portable(run_unit(wire.loads(unit), data, keep_warnings=alone))
     return address, wire.dumps(result)
 
 

@@ -1,7 +1,7 @@
 """A worker process of this machine: reads units from a socket it has inherited, runs them, answers.
 
-The main thread runs units. A second thread reads the socket, so that the end of the client is noticed in the middle of a
-fit: the process then ends at once. A worker that belongs to no search for a while ends too.
+The main thread runs units. A second thread reads the socket, so that the end of the client is noticed in the middle
+of a fit: the process then ends at once. A worker that belongs to no search for a while ends too.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Objects on their way to a worker and back: pickles whose large arrays lie beside them, to be mapped and not copied.
 
-Everything here passes between a client and workers that it has started or been given, over their own channels; nothing is
-read from files of others.
+Everything here passes between a client and workers that it has started or been given, over their own channels;
+nothing is read from files of others.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Worker processes of this machine: started once, kept for the next search, replaced when they die.
 
-A worker is a fresh interpreter at the other end of a socket. It does not import the user's script again, so scripts need
-no `if __name__ == "__main__"`. Starting one takes about a second (numpy, scikit-learn), hence the keeping.
+A worker is a fresh interpreter at the other end of a socket. It does not import the user's script again, so scripts
+need no `if __name__ == "__main__"`. Starting one takes about a second (numpy, scikit-learn), hence the keeping.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """The surroundings of a unit on a worker: its share of the cores, and where what it starts itself runs.
 
-A fit inside a search must not take the whole machine: other fits run beside it. And it must not start a cluster of its own:
-a search inside a search runs where it is, and joblib inside a fit uses threads, as inside joblib's own workers.
+A fit inside a search must not take the whole machine: other fits run beside it. And it must not start a cluster of
+its own: a search inside a search runs where it is, and joblib inside a fit uses threads, as inside joblib's own
+workers.
 """
 
 from __future__ import annotations
