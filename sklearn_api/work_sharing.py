@@ -167,9 +167,10 @@ class WorkSharing(BaseEstimator):
         return run.scores.raw_scores(booster, table, n_threads)
 
     def _is_shareable(self, fit_params: dict[str, Any]) -> bool:
+        own_fit = type(self).fit.__module__.startswith(f"{__package__}.")
         only_rows = all(name in _ROW_ARGUMENTS or value is None for name, value in fit_params.items())
         draws_seed = hasattr(self.random_state, "randint") or hasattr(self.random_state, "integers")
-        return only_rows and not (self.early_stopping or self.warm_start or self.verbose or draws_seed)
+        return own_fit and only_rows and not (self.early_stopping or self.warm_start or self.verbose or draws_seed)
 
 
 def _without_length(parameters: TrainParameters) -> TrainParameters:

@@ -1,8 +1,9 @@
 """The plan of a round: stages of one run in one unit, units of one fold near each other.
 
-A unit is as small as sharing allows: the stages of one run (a candidate without its `n_estimators`, on one fold), or one
-call. Everything else that calls have in common is found through the memory of the worker, so units name, as affinity,
-the prepared rows they want; where there are more workers than such rows, several groups of units want the same.
+A unit is as small as sharing allows: the stages of one run (a candidate without its `n_estimators`, on one fold), or
+one call. Everything else that calls have in common is found through the memory of the worker, so units name, as
+affinity, the prepared rows they want; where there are more workers than such rows, several groups of units want the
+same.
 """
 
 from __future__ import annotations

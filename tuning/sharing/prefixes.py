@@ -1,7 +1,7 @@
 """Steps of a Pipeline before the last, fitted once for a fold and a set of their parameters.
 
-scikit-learn's Pipeline can be given a `memory`: something that wraps the function which fits a step. Here it is one that
-finds what another candidate's equal steps have made of the same rows. `Pipeline.fit` itself stays scikit-learn's.
+scikit-learn's Pipeline can be given a `memory`: something that wraps the function which fits a step. Here it is one
+that finds what another candidate's equal steps have made of the same rows. `Pipeline.fit` itself stays scikit-learn's.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class _PrefixMemory:
         self._split = split
 
     def cache(self, function: Callable[..., tuple[Any, Any]], **options: Any) -> Callable[..., tuple[Any, Any]]:
-        """scikit-learn's `function`, called with a step, X, y and more, which returns the output and the fitted step."""
+        """scikit-learn's `function`, called with a step, X, y and more; it returns the output and the fitted step."""
 
         def fit_step(transformer: Any, X: Any, y: Any, **arguments: Any) -> tuple[Any, Any]:
             key = next(self._keys)
@@ -132,7 +132,8 @@ def _n_bytes(output: Any) -> int | None:
     if hasattr(output, "memory_usage"):  # pandas
         return int(np.sum(output.memory_usage(deep=False)))
     parts = [getattr(output, name, None) for name in ("data", "indices", "indptr")]  # scipy
-    return sum(part.nbytes for part in parts) if all(isinstance(part, np.ndarray) for part in parts) else None
+    arrays = [part for part in parts if isinstance(part, np.ndarray)]
+    return sum(array.nbytes for array in arrays) if len(arrays) == len(parts) else None
 
 
 def _catching(caught: list[warnings.WarningMessage], function: Callable[[], tuple[Any, Any]]) -> tuple[Any, Any]:

@@ -1,9 +1,9 @@
 """The `fit` of one call that uses what earlier calls have left.
 
-`run_sharing` runs calls one after the other, each through scikit-learn's own function. What differs is one attribute: an
-estimator that can share gets a `fit` of its own for that call, which prepares the fold or finds it prepared, and starts a
-run or takes an earlier one further. Whatever goes wrong on the way, the estimator's real `fit` has the last word, so
-errors and their texts are its own.
+`run_sharing` runs calls one after the other, each through scikit-learn's own function. What differs is one attribute:
+an estimator that can share gets a `fit` of its own for that call, which prepares the fold or finds it prepared, and
+starts a run or takes an earlier one further. Whatever goes wrong on the way, the estimator's real `fit` has the last
+word, so errors and their texts are its own.
 """
 
 from __future__ import annotations

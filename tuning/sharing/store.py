@@ -33,7 +33,7 @@ class Store:
         return self._n_bytes
 
     def get_or_make(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> tuple[Any, bool]:
-        """The value and whether it was made now; `make` gives a value and its size, and runs once at a time for a key."""
+        """The value and whether it was made now; `make` gives it with its size, and runs once at a time for a key."""
         with self._lock:
             making = self._making.setdefault(key, threading.Lock())
         with making:
