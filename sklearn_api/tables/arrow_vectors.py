@@ -62,9 +62,7 @@ def _one_array(values: Any) -> Any:
 def _elements(vectors: Any, label: str) -> list[SparseColumn]:
     if vectors.null_count:
         row = int(np.argmax(vectors.is_null().to_numpy(zero_copy_only=False)))
-        raise ValueError(
-            f"The {label} has no vector in row {row}: drop the row, or fill it."
-        )
+        raise ValueError(f"The {label} has no vector in row {row}: drop the row, or fill it.")
     kinds, sizes, indices, values = vectors.flatten()
     is_sparse = kinds.to_numpy() == 0
     lengths = values.value_lengths().to_numpy().astype(np.int64)
