@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
-import numpy as np
-
 from sklearn_api.backends import is_spark_frame
 from sklearn_api.collection_rows import Described, checked_boundaries, joined_targets, share_target
-from sklearn_api.partition_rows import RowCut, RowRules, rows_of_table, share_cuts
-from sklearn_api.partitions import PartitionDescription, PartitionReader, ReadPartition, describe
+from sklearn_api.frame_tasks import Describing, as_given, first_rows
+from sklearn_api.partition_rows import RowCut, RowRules, share_cuts
+from sklearn_api.partitions import PartitionDescription, PartitionReader
 from sklearn_api.row_data import RowData
 from sklearn_api.targets import FloatArray
 from spark_backend.cluster import SparkCluster
@@ -48,7 +47,7 @@ class SparkPlace:
 
     def local_rows(self, rows: RowData, name: str) -> FrameRowSet:
         cut = RowCut(((0, 0, rows.table.n_rows),))
-        return FrameRowSet(None, [cut], _as_given, self._cluster, LocalSource(self._cluster, [rows]), {})
+        return FrameRowSet(None, [cut], as_given, self._cluster, LocalSource(self._cluster, [rows]), {})
 
     def first_share(self, rows: FrameRowSet) -> RowData:
         return replace(rows, cuts=rows.cuts[:1]).shares().values().collect()[0]
@@ -74,7 +73,7 @@ class DescribedFrame(Described):
         cuts = share_cuts(self.lengths, self.boundaries)
         rows = FrameRowSet(rules, cuts, function, self.cluster, self.source, {})
         continued = {number: stop for cut in cuts for number, _, stop in cut.pieces[1:]}
-        return with_beginnings(rows, continued, _first_rows)
+        return with_beginnings(rows, continued, first_rows)
 
     def targets(self, rows: FrameRowSet) -> FloatArray:
         found = rows.shares().mapValues(share_target).collect()
@@ -106,32 +105,7 @@ def _columns(reader: PartitionReader, rows: CollectionInput, name: str) -> Frame
 
 def _descriptions(source: FrameSource, reader: PartitionReader) -> list[PartitionDescription]:
     """A description of every partition; Spark says nothing of empty ones."""
-    found = dict(source.partitions().mapValues(_Describing(reader.target)).collect())
+    found = dict(source.partitions().mapValues(Describing(reader.target)).collect())
     names = next((each.names for each in found.values() if each.n_rows), None)
     empty = PartitionDescription(0, 0, names, has_weight=False)
     return [found.get(number, empty) for number in range(len(source))]
-
-
-@dataclass(frozen=True)
-class _Describing:
-    target: Any
-
-    def __call__(self, partition: ReadPartition) -> PartitionDescription:
-        return describe(partition, self.target)
-
-
-def _first_rows(partition: ReadPartition, n_rows: int) -> ReadPartition:
-    """The partition with its first rows only; it still says how many it had."""
-    assert partition.table is not None
-    return replace(
-        partition,
-        table=rows_of_table(partition.table, 0, n_rows),
-        target=partition.target[:n_rows],
-        weight=None if partition.weight is None else partition.weight[:n_rows],
-        init_score=None if partition.init_score is None else np.ascontiguousarray(partition.init_score[:, :n_rows]),
-        query_ids=None,
-    )
-
-
-def _as_given(parts: Sequence[Any], rules: Any, cut: Any) -> Any:
-    return parts[0]

@@ -92,6 +92,10 @@ class BackgroundJob:
     def done(self) -> bool:
         return not self._thread.is_alive()
 
+    @property
+    def succeeded(self) -> bool:
+        return self.done and self._error is None
+
     def result(self) -> Any:
         """What the action returned; its error is raised."""
         self._thread.join()

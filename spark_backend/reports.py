@@ -79,10 +79,10 @@ class DriverLine:
         except queue.Empty:
             return None
 
-    def rest(self) -> list[Message]:
-        """Every message that ranks sent before they ended."""
+    def rest(self, patience: float) -> list[Message]:
+        """Every message that ranks sent before they ended; one that does not end is waited for this long."""
         for reader in list(self._readers):
-            reader.join(_SECONDS_TO_CONNECT)
+            reader.join(patience)
         left = []
         while (message := self.next(0)) is not None:
             left.append(message)

@@ -19,6 +19,9 @@ from spark_backend.rank_task import RankMain, RankOrder
 from spark_backend.reports import DriverLine, Kind, Message
 
 _POLL_SECONDS = 0.1
+_SECONDS_FOR_LAST_WORDS = 30.0
+# The Python process of an executor that was killed may live a little longer and talk.
+_SECONDS_AFTER_LOSS = 1.0
 _LONGEST_REASON = 300
 # Errors of these kinds keep their kind on the way to the driver.
 _KINDS: dict[str, type[Exception]] = {each.__name__: each for each in (ValueError, TypeError, ZeroDivisionError)}
@@ -57,7 +60,7 @@ def _follow(job: BackgroundJob, line: DriverLine, progress: Progress) -> None:
         if progress.stop_reason is not None and not told:
             told = True
             line.stop(progress.stop_reason)
-    for message in line.rest():
+    for message in line.rest(_SECONDS_FOR_LAST_WORDS if job.succeeded else _SECONDS_AFTER_LOSS):
         _hear(message, progress)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pickle
+import runpy
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -147,3 +149,9 @@ def test_errors_of_the_data_and_of_ranks_reach_the_driver_with_their_kind(spark:
 
 def failing_objective(y: Any, prediction: Any) -> Any:
     raise ZeroDivisionError("a function of the user")
+
+
+def test_example_runs(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(type(spark), "stop", lambda session: None)  # it is that of all tests
+    runpy.run_path(str(Path(__file__).parents[2] / "examples" / "spark_fit.py"), run_name="__main__")
+    assert "Same bytes as a local fit: True" in capsys.readouterr().out
