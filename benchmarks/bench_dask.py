@@ -3,6 +3,7 @@
 Systems take turns, so that a slow minute of the machine hits all of them, and the fastest turn counts. Memory is the
 sum over all workers of their highest resident memory during a fit, with the data that Dask holds for everybody. Bytes
 are what went over the loopback device; ours also counts what its ranks sent, which is in shared memory on one host.
+`python -m benchmarks.dask_report` writes the figures into docs/dask.md.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from distributed import Client, LocalCluster, wait
 from benchmarks.datasets import Dataset, load_dataset
 from benchmarks.memory import PeakMemory
 from benchmarks.peers import SYSTEMS, Settings
+from benchmarks.records import ResultFile
 from benchmarks.run import start_results
 from benchmarks.tasks import METRICS, Task
 
@@ -43,7 +45,10 @@ class Figure:
     loopback_bytes: int
     sent_bytes: int | None
     rounds_per_tree: float | None
+    metric_name: str
     metric: float
+    trees: int
+    leaves: int
 
 
 @dataclass(frozen=True)
@@ -59,7 +64,7 @@ class Race:
 
 def ours(race: Race) -> Any:
     model = SYSTEMS["ours"].build(replace(race.settings, threads=1), race.data.task)
-    return model.fit(race.X, race.y)
+    return model.fit(race.X, race.y, client=race.client)
 
 
 def lightgbm(race: Race) -> Any:
@@ -93,22 +98,26 @@ COMPETITORS: dict[str, Callable[[Race], Any]] = {
 }
 
 
-def run_race(data: Dataset, n_workers: int, systems: list[str], repeat: int, settings: Settings) -> list[Figure]:
+def run_race(
+    data: Dataset, n_workers: int, systems: list[str], repeat: int, settings: Settings, results: ResultFile | None
+) -> list[Figure]:
     """Every system in turn, each on a cluster of its own, so that nobody's memory holds the others' libraries."""
     figures = []
     with contextlib.ExitStack() as stack:
-        races = {system: stack.enter_context(_prepared(data, n_workers, settings)) for system in systems}
+        races = {system: stack.enter_context(prepared(data, n_workers, settings)) for system in systems}
         for repetition in range(repeat + 1):
             for system, race in races.items():
                 figure = _measured(race, system, n_workers)
                 if repetition > 0:  # the first turn compiles and imports
                     figures.append(figure)
                     print(_line(figure), flush=True)
+                    if results is not None:
+                        results.append(DASK, asdict(figure))
     return figures
 
 
 @contextlib.contextmanager
-def _prepared(data: Dataset, n_workers: int, settings: Settings) -> Iterator[Race]:
+def prepared(data: Dataset, n_workers: int, settings: Settings) -> Iterator[Race]:
     """A cluster of workers with one thread each that hold the data."""
     with (
         LocalCluster(n_workers=n_workers, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
@@ -140,9 +149,12 @@ def _measured(race: Race, system: str, n_workers: int) -> Figure:
         seconds,
         peak,
         sent,
-        None if report is None else report.bytes_sent * report.n_ranks,
+        None if report is None else report.bytes_sent,
         None if report is None else float(np.mean(report.rounds_per_tree)),
+        METRICS[race.data.task].name,
         METRICS[race.data.task].score(race.data.test, _prediction(model, race)),
+        race.settings.n_estimators,
+        race.settings.num_leaves,
     )
 
 
@@ -223,16 +235,13 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="append the figures to this file")
     arguments = parser.parse_args()
     settings = Settings(n_estimators=arguments.trees, num_leaves=arguments.leaves)
+    results = None if arguments.json is None else start_results(arguments.json)
     figures = []
     for name in arguments.datasets:
         data = load_dataset(name, arguments.data_dir)
         for n_workers in arguments.workers:
-            figures += run_race(data, n_workers, arguments.systems, arguments.repeat, settings)
+            figures += run_race(data, n_workers, arguments.systems, arguments.repeat, settings, results)
     print(*summary(figures), sep="\n")
-    if arguments.json is not None:
-        results = start_results(arguments.json)
-        for figure in figures:
-            results.append(DASK, asdict(figure))
 
 
 if __name__ == "__main__":

@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from benchmarks import marked_section
 from benchmarks.datasets import HEADLINE_DATASETS
+from benchmarks.marked_section import MissingMarkersError, markdown_table, markers
 from benchmarks.peers import OURS, SYSTEMS
 from benchmarks.records import BENCHMARK, ENVIRONMENT, SMALL_DATA, Record, read_records
 from benchmarks.run import DEFAULT_RESULTS, PROJECT
@@ -28,7 +30,10 @@ from benchmarks.summary import (
 )
 from benchmarks.targets import judge, startup_records
 
-BEGIN, END = "<!-- benchmark:begin -->", "<!-- benchmark:end -->"
+SECTION = "benchmark"
+BEGIN, END = markers(SECTION)
+__all__ = ["MissingMarkersError", "render", "replace_section", "summarise", "write_report"]
+
 RATIOS: dict[str, Quantity] = {
     "fit": fit_seconds,
     "predict": predict_seconds,
@@ -60,11 +65,6 @@ def render(records: list[Record]) -> str:
     return "\n\n".join(parts)
 
 
-def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    alignment = ["---"] + ["---:"] * (len(header) - 1)
-    return "\n".join(f"| {' | '.join(cells)} |" for cells in [header, alignment, *rows])
-
-
 def _ratio_table(comparisons: Mapping[str, Comparison]) -> str:
     metric_titles = [SYSTEMS[system].title for system in METRIC_SYSTEMS]
     header = ["data set", "rows x columns", "fastest peer", *RATIOS, "metric", *metric_titles]
@@ -72,7 +72,7 @@ def _ratio_table(comparisons: Mapping[str, Comparison]) -> str:
     headline = [comparisons[name] for name in HEADLINE_DATASETS if name in comparisons]
     rows.append(_mean_row("**geometric mean, bold sets**", headline))
     rows.append(_mean_row("geometric mean, all sets", list(comparisons.values())))
-    return _table(header, rows)
+    return markdown_table(header, rows)
 
 
 def _ratio_row(comparison: Comparison) -> list[str]:
@@ -113,7 +113,7 @@ def _system_table(comparisons: Mapping[str, Comparison], value: Callable[[Compar
         ]
         for comparison in comparisons.values()
     ]
-    return _table(["data set", *(system.title for system in SYSTEMS.values())], rows)
+    return markdown_table(["data set", *(system.title for system in SYSTEMS.values())], rows)
 
 
 def _outcome(comparison: Comparison, system: str) -> str:
@@ -171,19 +171,9 @@ def _environment_lines(records: list[Record], comparisons: Mapping[str, Comparis
     return [sentence]
 
 
-class MissingMarkersError(Exception):
-    """The page has no place for the section."""
-
-
 def replace_section(page: str, section: str) -> str:
-    """The page with the text between the markers exchanged."""
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise MissingMarkersError(
-            f"the page needs a line {BEGIN} and after it a line {END}; the table is written between them"
-        )
-    return f"{before}{BEGIN}\n{section}\n{END}{after}"
+    """The page with the benchmark section exchanged."""
+    return marked_section.replace_section(page, SECTION, section)
 
 
 def summarise(records: list[Record]) -> Record:

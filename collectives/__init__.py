@@ -22,6 +22,7 @@ from collectives.joining import JoinOptions, join
 from collectives.negotiation import TlsContexts
 from collectives.reducers import Reducer
 from collectives.rendezvous import Rendezvous, this_host
+from collectives.schedules.choice import all_reduce_bytes
 
 __all__ = [
     "AbortedError",
@@ -42,6 +43,7 @@ __all__ = [
     "Rendezvous",
     "StaleGenerationError",
     "TlsContexts",
+    "all_reduce_bytes",
     "join",
     "this_host",
 ]

@@ -193,26 +193,38 @@ def _same(value: Any) -> Any:
 
 
 @contextlib.contextmanager
-def connected(collections: Sequence[Any], session: str) -> Iterator[Cluster]:
-    """The cluster of the current client, or of the client that holds the data; this process where there is none."""
-    client = _client_of(collections)
+def connected(collections: Sequence[Any], session: str, given: Any = None) -> Iterator[Cluster]:
+    """The cluster of the given client, of the client that holds the data, or of the current one; else this process."""
+    client = _client_of(collections, given)
     if client is None:
         yield ThisProcess()
         return
     _require_usable(client)
-    with _outside_of_a_task():
+    # Whatever is computed meanwhile is computed there.
+    with client.as_current(), _outside_of_a_task():
         yield DaskCluster(client, session)
 
 
-def _client_of(collections: Sequence[Any]) -> Any:
+def _client_of(collections: Sequence[Any], given: Any) -> Any:
     from dask.base import get_scheduler, is_dask_collection
 
+    if given is not None and not hasattr(given, "scheduler_info"):
+        raise TypeError(f"client must be a distributed.Client, got {given!r}.")
     with contextlib.suppress(ImportError):
         from distributed import futures_of
 
         held = [future for each in collections if is_dask_collection(each) for future in futures_of(each)]
-        if held:
-            return held[0].client
+        holders = list({id(future.client): future.client for future in held}.values())
+        others = [holder for holder in holders if holder is not (given or holders[0])]
+        if others:
+            raise ValueError(
+                f"The data is held by the client {others[0].id}, but {'client' if given else 'other data'} is "
+                f"{(given or holders[0]).id}: persist the data with the client that is to fit."
+            )
+        if held and given is None:
+            return holders[0]
+    if given is not None:
+        return given
     # Dask's own choice: the scheduler that was configured, the client of the running task, or the current one.
     owner = getattr(_unwrapped(get_scheduler()), "__self__", None)
     return owner if hasattr(owner, "scheduler_info") else None

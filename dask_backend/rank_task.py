@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from collectives import Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
-from dask_backend.worker_store import WorkerStore, store_of
+from dask_backend.worker_store import WorkerStore, drop_store, store_of
 from gbdt.callbacks import TrainingState
-from ranks.rank import Checkpoint, IterationReport, RankEvaluationSet, RankResult, RankTask, train_rank
+from ranks.rank import Checkpoint, CountedIteration, RankEvaluationSet, RankResult, RankTask, train_rank
 from ranks.rank_threads import threads_of_rank
 
 _WATCH_SECONDS = 0.25
@@ -56,7 +56,7 @@ class RankOutcome:
 
     result: RankResult
     first_report: int = 0
-    reports: list[IterationReport] = field(default_factory=list)
+    reports: list[CountedIteration] = field(default_factory=list)
 
 
 class RunningRank:
@@ -65,9 +65,10 @@ class RunningRank:
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.place: tuple[str, str] | None = None  # where it listens, and its host
-        self.reports: list[IterationReport] = []
+        self.reports: list[CountedIteration] = []
         self.n_fetched = 0
         self.over = threading.Event()
+        self.is_unwanted = False  # nobody is left who would ask for its result or its rows
         self._changed = threading.Condition()
         self._record: dict[str, Any] | None = None
         self._communicator: Communicator | None = None
@@ -137,6 +138,8 @@ def run_rank(order: RankOrder, rank: int, place: RankPlace) -> RankOutcome:
         watcher.join()
         if store.rank is running:
             store.rank = None
+        if running.is_unwanted:
+            drop_store(order.session, worker)
 
 
 def _train(
@@ -170,7 +173,7 @@ def rank_evaluation_sets(
 ) -> list[RankEvaluationSet]:
     """All evaluation sets, with the parts that this worker holds."""
     return [
-        RankEvaluationSet(name, [store.evaluation[each] for each in shares if each[0] == number])
+        RankEvaluationSet(name, store.evaluation_parts([each for each in shares if each[0] == number]))
         for number, name in enumerate(names)
     ]
 
@@ -189,6 +192,8 @@ def _watch(worker: Any, key: str, running: RunningRank) -> None:
     while not running.over.wait(_WATCH_SECONDS):
         task = worker.state.tasks.get(key)
         if task is None or task.state not in _ALIVE:
+            # A client that goes on has stopped the rank before it cancels the task.
+            running.is_unwanted = True
             running.stop("its task was cancelled, or its client went away")
         elif worker.status.name not in ("running", "paused"):
             running.stop(f"its worker {worker.address} is {worker.status.name}")
@@ -219,7 +224,7 @@ def introduce_rank(session: str, generation: int, record: dict[str, Any], dask_w
 
 async def next_reports(
     session: str, generation: int, n_seen: int, patience: float, dask_worker: Any = None
-) -> list[IterationReport]:
+) -> list[CountedIteration]:
     """The reports of rank 0 after the first `n_seen`, a few at a time."""
     running = store_of(session, str(dask_worker.address)).rank
     if running is None or running.generation != generation:

@@ -25,9 +25,10 @@ from dask_backend.rank_task import (
     run_rank,
     stop_rank,
 )
+from dask_backend.worker_store import MissingRowsError
 from ranks.losses import RanksLostError
 from ranks.progress import Progress
-from ranks.rank import IterationReport
+from ranks.rank import CountedIteration
 
 _PATIENCE = 1.0
 
@@ -120,7 +121,7 @@ def _follow(
 
 async def _next(
     client: Any, order: RankOrder, worker: str, futures: Sequence[Any], n_seen: int
-) -> list[IterationReport]:
+) -> list[CountedIteration]:
     """New reports, or nothing as soon as a rank has ended: asking a worker that is gone would take long."""
     from distributed import wait
 
@@ -174,7 +175,7 @@ def _is_loss(error: BaseException) -> bool:
 
     if isinstance(error, MismatchError) and not isinstance(error, StaleGenerationError):
         return False  # ranks that do different things would do so again
-    return isinstance(error, CollectiveError | RankStopped | KilledWorker | LookupError | OSError)
+    return isinstance(error, CollectiveError | RankStopped | KilledWorker | MissingRowsError | OSError)
 
 
 def _end(

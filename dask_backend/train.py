@@ -21,7 +21,7 @@ from dask_backend.worker_store import drop_store, held_shares, store_of
 from gbdt.callbacks import Callback, TrainingState
 from gbdt.partition_binning import BinningPlan
 from ranks.checkpoints import CheckpointFile
-from ranks.fit_report import FitReport
+from ranks.fit_report import RankReport, fit_report
 from ranks.job import ClusterJob, ClusterResult
 from ranks.losses import Losses, RanksLostError, TrainingLostError
 from ranks.progress import Progress
@@ -77,10 +77,11 @@ class _Run:
         places = self._places(0)
         self._release()
         mode = self._job.mode(self._plan, len(places))
-        report = FitReport(mode.tree_learner, 0, len(places), [], [], [], 0, 0, 0.0, 0)
+        ranks: list[RankReport] = []
+        began = time.monotonic()
         while not self._progress.finished:
             try:
-                report = self._generation(len(self._losses), places, mode.tree_learner)
+                ranks = self._generation(len(self._losses), places, mode.tree_learner)
                 break
             except RanksLostError as error:
                 # A loss after the last iteration is none.
@@ -89,17 +90,21 @@ class _Run:
                     places = self._places_after_loss(len(places))
         if self._file is not None:
             self._file.remove()
-        return ClusterResult(self._progress.result(), mode, report, self._losses.told)
+        seconds, progress = time.monotonic() - began, self._progress
+        report = fit_report(
+            mode.tree_learner, seconds, progress.tree_counts, ranks, progress.history(), self._losses.told, len(places)
+        )
+        return ClusterResult(progress.result(), mode, report)
 
-    def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> FitReport:
+    def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> list[RankReport]:
         job, progress = self._job, self._progress
         task = job.rank_task(self._plan, tree_learner)
         resume = progress.checkpoint if progress.n_iterations else None
         names = tuple(name for name, _ in job.evaluation)
         order = RankOrder(self._session, generation, task, names, job.n_jobs, resume)
         if isinstance(self._cluster, DaskCluster):
-            return run_ranks(self._cluster, order, places, progress)[0].result.report
-        return _run_here(order, places[0], progress)
+            return [outcome.result.report for outcome in run_ranks(self._cluster, order, places, progress)]
+        return [_run_here(order, places[0], progress)]
 
     # Where rows are.
 
@@ -186,7 +191,7 @@ class _Run:
             logger.info("going on from iteration %d in %s", self._progress.n_iterations, self._file.path)
 
 
-def _run_here(order: RankOrder, place: RankPlace, progress: Progress) -> FitReport:
+def _run_here(order: RankOrder, place: RankPlace, progress: Progress) -> RankReport:
     """The one rank of this process."""
 
     def end_if_asked(state: TrainingState) -> None:

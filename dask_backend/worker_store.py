@@ -7,6 +7,7 @@ the task that made one returns a receipt. A store belongs to one session on one 
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,6 +29,10 @@ class Receipt:
     clashing: frozenset[int] = frozenset()
 
 
+class MissingRowsError(LookupError):
+    """A worker does not hold the rows that its rank is to work on: it was started anew since they were placed."""
+
+
 @dataclass
 class WorkerStore:
     """The rows of one session on one worker, by the number of their share."""
@@ -46,10 +51,12 @@ class WorkerStore:
         for number in self.partitions.keys() - shares:
             del self.partitions[number]
         if self.data is not None and not self.assembled <= shares:
-            raise LookupError(f"this worker holds shares {sorted(self.assembled)}, but {sorted(shares)} are asked for")
+            raise MissingRowsError(
+                f"this worker holds shares {sorted(self.assembled)}, but {sorted(shares)} are asked for"
+            )
         missing = shares - self.shares()
         if missing:
-            raise LookupError(f"this worker does not hold the shares {sorted(missing)}")
+            raise MissingRowsError(f"this worker does not hold the shares {sorted(missing)}")
         new = [self.partitions.pop(number) for number in sorted(self.partitions)]
         if new or self.data is None:
             parts = [RankData.assembled(plan, new)]
@@ -59,6 +66,13 @@ class WorkerStore:
             self.data = parts[0] if len(parts) == 1 else RankData.joined(plan, parts)
         self.assembled = shares
         return self.data
+
+    def evaluation_parts(self, shares: Sequence[tuple[int, int]]) -> list[EvaluationPart]:
+        """The rows of these shares of evaluation sets."""
+        missing = [each for each in shares if each not in self.evaluation]
+        if missing:
+            raise MissingRowsError(f"this worker does not hold the shares {missing} of evaluation sets")
+        return [self.evaluation[each] for each in shares]
 
 
 def store_of(session: str, worker: str) -> WorkerStore:

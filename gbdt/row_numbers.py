@@ -23,6 +23,12 @@ def whole_table(n_rows: int) -> tuple[Segment, ...]:
     return (Segment(0, n_rows, 0),)
 
 
+def global_row_number(segments: Sequence[Segment], row: int) -> int:
+    """The global number of a row that is here."""
+    [(_, _, difference)] = stretches_between(segments, row, row + 1)
+    return row + difference
+
+
 def placed_in_turn(stretches: Iterable[tuple[int, int]]) -> tuple[Segment, ...]:
     """Segments for stretches given as (first row number, rows), stored one after the other; neighbours are merged."""
     segments: list[Segment] = []

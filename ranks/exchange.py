@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives import Communicator
+from collectives import Communicator, all_reduce_bytes
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]
@@ -58,15 +58,15 @@ class RankExchange:
 
     def sum(self, values: IntArray) -> IntArray:
         """The sums over all ranks, element by element."""
-        return self._counted(values.nbytes, self._communicator.all_reduce, values)
+        return self._reduced(values, "sum")
 
     def maximum(self, values: Array) -> Array:
         """The largest over all ranks, element by element."""
-        return self._counted(values.nbytes, self._communicator.all_reduce, values, "max")
+        return self._reduced(values, "max")
 
     def union(self, bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """The bits that any rank has set."""
-        return self._counted(bits.nbytes, self._communicator.all_reduce, bits, "or")
+        return self._reduced(bits, "or")
 
     def gathered(self, values: Array) -> Sequence[Array] | None:
         """The arrays of all ranks, which may differ in the length of their last axis, on the rank that leads."""
@@ -101,6 +101,10 @@ class RankExchange:
         """What every rank had for this one; parts[p] goes to rank p."""
         n_bytes = sum(part.nbytes for rank, part in enumerate(parts) if rank != self.rank)
         return self._counted(n_bytes, self._communicator.all_to_all_unequal, parts)
+
+    def _reduced(self, values: Array, operation: str) -> Array:
+        n_bytes = all_reduce_bytes(values.nbytes, self.n_ranks)
+        return self._counted(n_bytes, self._communicator.all_reduce, values, operation)
 
     def _counted(self, n_bytes: int, call: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
         began = time.perf_counter()

@@ -52,7 +52,7 @@ class HistogramMessages:
         """What every rank wrote for this one, [rank, byte]."""
         n_ranks = self._exchange.n_ranks
         longest = self._exchange.maximum(np.array([longest_message(self.lengths, n_leaves)], np.int64))
-        size = _agreed_length(int(longest[0]))
+        size = agreed_length(int(longest[0]))
         if n_ranks * size > len(self._outgoing):
             self._outgoing, self._incoming = (np.empty(n_ranks * size * 5 // 4, np.uint8) for _ in range(2))
         outgoing = self._outgoing[: n_ranks * size].reshape(n_ranks, size)
@@ -60,7 +60,8 @@ class HistogramMessages:
         return self._exchange.all_to_all(outgoing, self._incoming[: n_ranks * size].reshape(n_ranks, size))
 
 
-def _agreed_length(longest: int) -> int:
+def agreed_length(longest: int) -> int:
+    """The length of all messages of a round whose longest has so many bytes."""
     longest = max(longest + SLACK, _SHORTEST)
     step = 1 << max(longest.bit_length() - 1 - _LENGTHS_PER_OCTAVE_BITS, 0)
     return -(-longest // step) * step

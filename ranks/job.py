@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from gbdt.booster import Booster
@@ -98,9 +98,8 @@ class ClusterJob(Generic[AnyRows]):
 
 @dataclass(frozen=True)
 class ClusterResult:
-    """The trained model, why this parallel mode was chosen, what it cost, and the losses on the way."""
+    """The trained model, why this parallel mode was chosen, and what it took."""
 
     training: TrainingResult
     plan: Plan
     report: FitReport
-    losses: list[str] = field(default_factory=list)

@@ -14,7 +14,8 @@ from gbdt.callbacks import Callback, Evaluation, TrainingState
 from gbdt.evaluation import EarlyStopping
 from gbdt.parameters import TrainParameters
 from gbdt.training import TrainingResult
-from ranks.rank import Checkpoint, IterationReport
+from ranks.fit_report import History, TreeCounts
+from ranks.rank import Checkpoint, CountedIteration
 
 
 class Progress:
@@ -28,6 +29,7 @@ class Progress:
         on_commit: Callable[[Checkpoint], None] | None = None,
     ) -> None:
         self.checkpoint = Checkpoint()
+        self.tree_counts: list[TreeCounts] = []
         self.stop_reason: str | None = None
         self._parameters = parameters
         self._initial_trees = () if initial_model is None else initial_model.trees
@@ -37,10 +39,6 @@ class Progress:
         patience = parameters.early_stopping_rounds
         self._stopping = None if patience is None else EarlyStopping(patience)
         self.finished = False
-
-    @property
-    def n_asked(self) -> int:
-        return self._parameters.n_estimators
 
     @property
     def n_iterations(self) -> int:
@@ -53,13 +51,14 @@ class Progress:
             self.stop_reason = self._early_stop(number + 1, list(evaluations))
         self.finished = self.stop_reason is not None or self.n_iterations == self._parameters.n_estimators
 
-    def add(self, report: IterationReport) -> None:
+    def add(self, report: CountedIteration) -> None:
         """One more iteration, or one that is known already."""
         if self.finished or report.iteration <= self.n_iterations:
             return
         if report.iteration != self.n_iterations + 1:
             raise RuntimeError(f"iteration {report.iteration} was reported after iteration {self.n_iterations}")
         self.checkpoint = self.checkpoint.extended(report)
+        self.tree_counts += report.counts
         if self._on_commit is not None:
             self._on_commit(self.checkpoint)
         state = TrainingState(
@@ -78,16 +77,20 @@ class Progress:
             raise RuntimeError("no iteration is finished yet")
         return replace(new, trees=(*self._initial_trees, *new.trees))
 
-    def result(self) -> TrainingResult:
-        """The model and how it came about, as a local run tells it."""
-        history: dict[str, dict[str, list[float]]] = {}
+    def history(self) -> History:
+        """What was measured after each iteration."""
+        history: History = {}
         for evaluations in self.checkpoint.evaluations:
             for set_name, metric, value, _ in evaluations:
                 history.setdefault(set_name, {}).setdefault(metric, []).append(value)
+        return history
+
+    def result(self) -> TrainingResult:
+        """The model and how it came about, as a local run tells it."""
         best_iteration, best_score = None, None
         if self._stopping is not None and self._stopping.best_iteration:
             best_iteration, best_score = self._stopping.best_iteration, _by_set(self._stopping.best_evaluations)
-        return TrainingResult(self.booster_so_far(), history, best_iteration, best_score, self.stop_reason)
+        return TrainingResult(self.booster_so_far(), self.history(), best_iteration, best_score, self.stop_reason)
 
     def _early_stop(self, iteration: int, evaluations: list[Evaluation]) -> str | None:
         if self._stopping is None or not evaluations:

@@ -5,7 +5,8 @@ Every rank calls `train_rank` with its own rows and the same task, and gets the 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -21,10 +22,11 @@ from gbdt.dataset import Dataset
 from gbdt.evaluation import EvaluationSet, Evaluator
 from gbdt.exchange import ALONE, Exchange
 from gbdt.metrics import Metric
-from gbdt.objectives import Objective, ObjectiveSettings, objective_for
+from gbdt.objectives import Objective, ObjectiveSettings, RowError, objective_for
 from gbdt.parameters import TrainParameters
 from gbdt.partition_binning import BinningPlan
 from gbdt.round_grower import LeafExpander, RoundGrower
+from gbdt.row_numbers import Segment, global_row_number
 from gbdt.table import Category, Table
 from gbdt.threads import Workers
 from gbdt.training import check_outputs, empty_model
@@ -32,12 +34,13 @@ from ranks.column_shares import exchange_columns, gathered_rows
 from ranks.data_parallel import DataParallel, trees_at_once
 from ranks.exchange import RankExchange
 from ranks.feature_parallel import FeatureParallel
-from ranks.fit_report import FitReport
+from ranks.fit_report import RankReport, TreeCounts
 from ranks.rank_data import PartitionRows, RankData, RankPartition
 from ranks.voting_parallel import VotingParallel
 
 __all__ = [
     "Checkpoint",
+    "CountedIteration",
     "EvaluationPart",
     "IterationReport",
     "PartitionRows",
@@ -90,6 +93,13 @@ class RankEvaluationSet:
 
 
 @dataclass(frozen=True)
+class CountedIteration(IterationReport):
+    """What one iteration added, and what each of its trees took this rank."""
+
+    counts: tuple[TreeCounts, ...] = ()
+
+
+@dataclass(frozen=True)
 class Checkpoint:
     """The iterations that are finished; a fit goes on from it to the same model as without interruption."""
 
@@ -127,7 +137,7 @@ class Checkpoint:
 class RankResult(TrainingResult):
     """The model, the same on all ranks, and what this rank counted."""
 
-    report: FitReport = field(kw_only=True)
+    report: RankReport = field(kw_only=True)
 
 
 def train_rank(
@@ -137,7 +147,7 @@ def train_rank(
     *,
     evaluation_sets: Sequence[RankEvaluationSet] = (),
     callbacks: Sequence[Callback] = (),
-    on_iteration: Callable[[IterationReport], None] | None = None,
+    on_iteration: Callable[[CountedIteration], None] | None = None,
     resume: Checkpoint | None = None,
 ) -> RankResult:
     """Train together with the other ranks; callbacks and `on_iteration` are called on rank 0."""
@@ -146,7 +156,8 @@ def train_rank(
     with Workers(task.parameters.n_threads) as workers:
         rows = _same_kind_everywhere(data.rows, exchange, _n_outputs(task.objective))
         replicated = task.tree_learner == "feature" and not exchange.alone
-        start = task.initial_model or _empty_model(task, rows, exchange)
+        with _naming_global_rows(data.segments):
+            start = task.initial_model or _empty_model(task, rows, exchange)
         scores = _first_scores(rows, start)
         add_trees(data.dataset, finished.trees, scores)
         dataset = data.dataset
@@ -155,17 +166,29 @@ def train_rank(
             assert everybody.start_score is not None
             rows, scores, dataset = everybody, everybody.start_score, exchange_columns(dataset, exchange)
         row_exchange: Exchange = ALONE if replicated else exchange
-        loss = _objective(task, rows, row_exchange)
+        with _naming_global_rows(dataset.segments):
+            loss = _objective(task, rows, row_exchange)
         check_outputs(start, loss)
         grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
         training_rows = TrainingRows(rows.target, rows.weight)
         run = BoostingRun(task.parameters, dataset, loss, training_rows, scores, [grower], workers, row_exchange)
         after = replace(start, trees=(*start.trees, *finished.trees))
         evaluators = [_evaluator(one, after, task.metrics, workers, exchange) for one in evaluation_sets]
-        result = boost(
-            run, start, evaluators, callbacks, finished=finished, on_iteration=on_iteration, exchange=exchange
-        )
+        counted = None if on_iteration is None else _with_counts(on_iteration, grower, exchange)
+        with _naming_global_rows(dataset.segments):
+            result = boost(
+                run, start, evaluators, callbacks, finished=finished, on_iteration=counted, exchange=exchange
+            )
     return RankResult(**vars(result), report=_report(task, grower, exchange))
+
+
+@contextlib.contextmanager
+def _naming_global_rows(segments: Sequence[Segment]) -> Iterator[None]:
+    """Errors about a row of this rank name its global number."""
+    try:
+        yield
+    except RowError as error:
+        raise RowError(error.subject, global_row_number(segments, error.row), error.problem) from None
 
 
 def _empty_model(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Booster:
@@ -245,8 +268,25 @@ def _evaluator(
     return Evaluator(own.name, parts, start, metrics, workers, exchange)
 
 
-def _report(task: RankTask, grower: RoundGrower, exchange: RankExchange) -> FitReport:
-    return FitReport(
+def _with_counts(
+    on_iteration: Callable[[CountedIteration], None], grower: RoundGrower, exchange: RankExchange
+) -> Callable[[IterationReport], None]:
+    """Tell with every iteration what its trees took."""
+
+    def tell(report: IterationReport) -> None:
+        n_trees = len(report.new_trees.trees)
+        rounds, traffic = grower.rounds.per_tree[-n_trees:], exchange.tree_traffic[-n_trees:]
+        counts = tuple(
+            TreeCounts(tree_rounds, sent.bytes_sent, sent.wait_seconds)
+            for tree_rounds, sent in zip(rounds, traffic, strict=True)
+        )
+        on_iteration(CountedIteration(**vars(report), counts=counts))
+
+    return tell
+
+
+def _report(task: RankTask, grower: RoundGrower, exchange: RankExchange) -> RankReport:
+    return RankReport(
         tree_learner=task.tree_learner,
         rank=exchange.rank,
         n_ranks=exchange.n_ranks,

@@ -158,6 +158,15 @@ def _missing_row(X: Any, n_features: int) -> Any:
     return pd.DataFrame(np.full((1, len(names)), np.nan, np.float32), columns=names)
 
 
+def refuse_client(client: object) -> None:
+    """A fit of local rows has no use for a client: say so, before anybody takes the result for a cluster's."""
+    if client is not None:
+        raise ValueError(
+            "client was passed, but X is not a Dask collection, so the fit would run in this process: pass Dask data, "
+            "or leave client out."
+        )
+
+
 # Parameters that only a fit on a cluster looks at, with their defaults.
 _CLUSTER_PARAMETERS = {"tree_learner": "auto", "top_k": 20, "max_restarts": 3, "checkpoint_dir": None}
 

@@ -13,7 +13,13 @@ from sklearn.base import ClassifierMixin
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
-from sklearn_api.backends import is_collection, lazy_on_collections, of_classes, staged_on_collections
+from sklearn_api.backends import (
+    is_collection,
+    lazy_on_collections,
+    of_classes,
+    refuse_client,
+    staged_on_collections,
+)
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -105,11 +111,14 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         eval_init_score: Any = None,
         init_model: Any = None,
         callbacks: Sequence[Callback] | None = None,
+        client: Any = None,
     ) -> Self:
         """Train on the rows of X and their class labels y; see docs/estimators.md for every argument."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
         if is_collection(X):
-            return fit_collection(self, CollectionInput(X, y, sample_weight, init_score), given, init_model, callbacks)
+            rows = CollectionInput(X, y, sample_weight, init_score)
+            return fit_collection(self, rows, given, init_model, callbacks, client)
+        refuse_client(client)
         parameters = self._engine_parameters()
         start = self._starting_point(init_model)
         table = self._training_table(X, start)

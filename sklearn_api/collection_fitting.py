@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from gbdt.callbacks import Callback, log_evaluation
-from sklearn_api.backends import is_spark_frame
+from gbdt.objectives import RowError
+from sklearn_api.backends import is_spark_frame, refuse_client
 from sklearn_api.collection_rows import DaskPlace, Described, split_cuts
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fitting import checked_callbacks, metrics_of, n_outputs_of
 from sklearn_api.labels import Labels, require_weighted_classes, weights_of_classes
-from sklearn_api.partition_rows import RowRules, rows_of
+from sklearn_api.partition_rows import RowRules, place_of_row, rows_of
 from sklearn_api.partition_schema import LabelSummary, merged_labels, unified_columns
 from sklearn_api.partitions import PartitionReader
 from sklearn_api.row_data import RowData
@@ -82,20 +83,22 @@ def fit_collection(
     given: Sequence[GivenSet],
     init_model: Any,
     callbacks: Sequence[Callback] | None,
+    client: Any = None,
 ) -> Estimator:
     """Train where the rows are (on the workers of a client, on the executors of Spark), and store the result."""
     parameters = estimator._engine_parameters()
     start = estimator._starting_point(init_model)
-    with _place_of(rows) as place:
+    with _place_of(rows, given, client) as place:
         fit = _CollectionFit(place, estimator, parameters, start)
         fit.run(rows, given, checked_callbacks(callbacks))
     return estimator
 
 
 @contextlib.contextmanager
-def _place_of(rows: CollectionInput) -> Iterator[Place]:
+def _place_of(rows: CollectionInput, given: Sequence[GivenSet], client: Any) -> Iterator[Place]:
     session = secrets.token_hex(8)
     if is_spark_frame(rows.X):
+        refuse_client(client)
         from sklearn_api.frame_rows import SparkPlace
 
         with SparkPlace(rows.X, session) as place:
@@ -103,7 +106,8 @@ def _place_of(rows: CollectionInput) -> Iterator[Place]:
         return
     from dask_backend.cluster import connected
 
-    with connected(rows.collections(), session) as cluster:
+    watched = [each for one in given for each in (one.X, one.y)]
+    with connected([*rows.collections(), *watched], session, client) as cluster:
         yield DaskPlace(cluster, session)
 
 
@@ -151,7 +155,12 @@ class _CollectionFit:
         )
         report_every = int(estimator.verbose)
         all_callbacks = [*([log_evaluation(report_every)] if report_every else []), *callbacks]
-        result = self._place.train(job, all_callbacks)
+        try:
+            result = self._place.train(job, all_callbacks)
+        except RowError as error:
+            partition, row = place_of_row(training.cuts, error.row)
+            place = f"row {sum(described.lengths[:partition]) + row} of X (row {row} of partition {partition})"
+            raise RowError(error.subject, error.row, error.problem, place) from None
         estimator._store(result.training)
         estimator.plan_ = result.plan
         estimator.fit_report_ = result.report

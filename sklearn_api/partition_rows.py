@@ -90,6 +90,19 @@ def share_cuts(lengths: Sequence[int], boundaries: IntArray | None = None) -> li
     return cuts
 
 
+def place_of_row(cuts: Sequence[RowCut], row: int) -> tuple[int, int]:
+    """The partition of a row that is numbered over all shares, and its number there."""
+    for cut in cuts:
+        if row < cut.n_rows:
+            row = row if cut.rows is None else int(cut.rows[row])
+            for partition, start, stop in cut.pieces:
+                if row < stop - start:
+                    return partition, start + row
+                row -= stop - start
+        row -= cut.n_rows
+    raise IndexError("no share has this row")
+
+
 def _pieces(borders: IntArray, start: int, stop: int) -> tuple[tuple[int, int, int], ...]:
     """The parts of partitions that rows start..stop are in."""
     first = int(np.searchsorted(borders, start, "right")) - 1

@@ -15,8 +15,9 @@ from typing import Any
 
 from collectives import CollectiveError, JoinOptions, Listener, MismatchError, Rendezvous, join, this_host
 from gbdt.callbacks import TrainingState
-from ranks.fit_report import FitReport
-from ranks.rank import Checkpoint, EvaluationPart, IterationReport, RankData, RankEvaluationSet, RankTask, train_rank
+from gbdt.objectives import RowError
+from ranks.fit_report import RankReport, TreeCounts
+from ranks.rank import Checkpoint, CountedIteration, EvaluationPart, RankData, RankEvaluationSet, RankTask, train_rank
 from ranks.rank_threads import threads_of_rank
 from spark_backend.ingestion import BinnedShare
 from spark_backend.reports import DriverAddress, Kind, RankLine
@@ -48,7 +49,7 @@ class RankMain:
 
     order: Any  # broadcast
 
-    def __call__(self, items: Iterable[tuple[int, BinnedShare | Watched]]) -> Iterator[FitReport]:
+    def __call__(self, items: Iterable[tuple[int, BinnedShare | Watched]]) -> Iterator[RankReport]:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
@@ -64,7 +65,7 @@ class RankMain:
 
 def _trained(
     context: Any, rank: int, order: RankOrder, items: Iterable[tuple[int, BinnedShare | Watched]]
-) -> FitReport:
+) -> RankReport:
     n_threads = threads_of_rank(max(1, int(context.cpus())), order.n_jobs)
     task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
     host = context.getTaskInfos()[rank].address.rpartition(":")[0] or context.getTaskInfos()[rank].address
@@ -118,15 +119,37 @@ def _record(context: Any, order: RankOrder, listener: Listener) -> Rendezvous:
     )
 
 
+def iteration_message(report: CountedIteration) -> bytes:
+    """An iteration as bytes: a line of JSON, then a model file with the new trees."""
+    head = json.dumps([report.iteration, report.n_iterations, report.counts])
+    return head.encode() + b"\n" + Checkpoint(report.new_trees, (tuple(report.evaluations),)).to_bytes()
+
+
+def iteration_of(message: bytes) -> CountedIteration:
+    """What `iteration_message` made; executes nothing."""
+    head, _, model = message.partition(b"\n")
+    iteration, n_iterations, counts = json.loads(head)
+    finished = Checkpoint.from_bytes(model)
+    assert finished.trees is not None
+    evaluations = list(finished.evaluations[0])
+    trees = tuple(TreeCounts(*each) for each in counts)
+    return CountedIteration(iteration, n_iterations, finished.trees, evaluations, trees)
+
+
+def error_message(error: Exception) -> bytes:
+    """An error in words: its kind, what it was made of, its traceback."""
+    words = error.args if isinstance(error, RowError) else (str(error),)
+    return json.dumps([type(error).__name__, words, traceback.format_exc()]).encode()
+
+
 @dataclass(frozen=True)
 class _Telling:
     """Sends every finished iteration to the driver."""
 
     line: RankLine
 
-    def __call__(self, report: IterationReport) -> None:
-        finished = Checkpoint(report.new_trees, (tuple(report.evaluations),))
-        self.line.tell(Kind.ITERATION, report.iteration.to_bytes(8, "little") + finished.to_bytes())
+    def __call__(self, report: CountedIteration) -> None:
+        self.line.tell(Kind.ITERATION, iteration_message(report))
 
 
 @dataclass(frozen=True)
@@ -149,7 +172,6 @@ def _is_own(error: Exception) -> bool:
 
 
 def _tell_error(order: RankOrder, rank: int, error: Exception) -> None:
-    told = json.dumps([type(error).__name__, str(error), traceback.format_exc()])
     # The driver may be gone; then nobody waits for these words.
     with contextlib.suppress(CollectiveError, OSError), RankLine(order.driver, rank) as line:
-        line.tell(Kind.ERROR, told.encode())
+        line.tell(Kind.ERROR, error_message(error))

@@ -9,13 +9,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from gbdt.boosting import IterationReport
-from ranks.fit_report import FitReport
+from gbdt.objectives import RowError
+from ranks.fit_report import RankReport
 from ranks.losses import RanksLostError
 from ranks.progress import Progress
-from ranks.rank import Checkpoint
 from spark_backend.cluster import BackgroundJob, SparkCluster
-from spark_backend.rank_task import RankMain, RankOrder
+from spark_backend.rank_task import RankMain, RankOrder, iteration_of
 from spark_backend.reports import DriverLine, Kind, Message
 
 _POLL_SECONDS = 0.1
@@ -24,7 +23,9 @@ _SECONDS_FOR_LAST_WORDS = 30.0
 _SECONDS_AFTER_LOSS = 1.0
 _LONGEST_REASON = 300
 # Errors of these kinds keep their kind on the way to the driver.
-_KINDS: dict[str, type[Exception]] = {each.__name__: each for each in (ValueError, TypeError, ZeroDivisionError)}
+_KINDS: dict[str, type[Exception]] = {
+    each.__name__: each for each in (ValueError, TypeError, ZeroDivisionError, RowError)
+}
 
 
 class RankError(RuntimeError):
@@ -33,7 +34,7 @@ class RankError(RuntimeError):
 
 def run_ranks(
     cluster: SparkCluster, line: DriverLine, order: RankOrder, shares_by_rank: Any, progress: Progress
-) -> FitReport:
+) -> list[RankReport]:
     """Train with a rank for each partition of `shares_by_rank`; `progress` is told of every iteration, in order."""
     generation = order.driver.generation
     stage = shares_by_rank.barrier().mapPartitions(RankMain(cluster.share(order)))
@@ -45,10 +46,10 @@ def run_ranks(
         job.cancel()
         raise
     try:
-        reports: list[FitReport] = job.result()
+        reports: list[RankReport] = job.result()
     except Exception as error:
         raise RanksLostError(_reason(error)) from error
-    return reports[0]
+    return reports
 
 
 def _follow(job: BackgroundJob, line: DriverLine, progress: Progress) -> None:
@@ -66,14 +67,11 @@ def _follow(job: BackgroundJob, line: DriverLine, progress: Progress) -> None:
 
 def _hear(message: Message, progress: Progress) -> None:
     if message.kind == Kind.ERROR:
-        name, text, trace = json.loads(message.payload)
-        error = _KINDS.get(name, RankError)(text if name in _KINDS else f"{name}: {text}")
+        name, words, trace = json.loads(message.payload)
+        error = _KINDS[name](*words) if name in _KINDS else RankError(f"{name}: {words[0]}")
         error.add_note(f"raised on rank {message.rank}:\n{trace}")
         raise error
-    iteration = int.from_bytes(message.payload[:8], "little")
-    finished = Checkpoint.from_bytes(message.payload[8:])
-    assert finished.trees is not None
-    progress.add(IterationReport(iteration, progress.n_asked, finished.trees, list(finished.evaluations[0])))
+    progress.add(iteration_of(message.payload))
 
 
 def _reason(error: Exception) -> str:

@@ -18,7 +18,7 @@ import numpy as np
 
 from gbdt.callbacks import Callback
 from ranks.checkpoints import CheckpointFile
-from ranks.fit_report import FitReport
+from ranks.fit_report import RankReport, fit_report
 from ranks.job import ClusterJob, ClusterResult
 from ranks.losses import Losses, RanksLostError, TrainingLostError
 from ranks.progress import Progress
@@ -72,11 +72,12 @@ class _Run:
         self._restore()
         n_ranks = self._n_ranks()
         mode = self._job.mode(self._binned.plan, n_ranks)
-        report = FitReport(mode.tree_learner, 0, n_ranks, [], [], [], 0, 0, 0.0, 0)
+        ranks: list[RankReport] = []
+        began = time.monotonic()
         rows = self._by_rank(n_ranks)
         while not self._progress.finished:
             try:
-                report = self._generation(n_ranks, rows, mode.tree_learner)
+                ranks = self._generation(n_ranks, rows, mode.tree_learner)
                 break
             except RanksLostError as error:
                 # A loss after the last iteration is none.
@@ -86,9 +87,13 @@ class _Run:
                     rows = rows if n_ranks == n_before else self._by_rank(n_ranks)
         if self._file is not None:
             self._file.remove()
-        return ClusterResult(self._progress.result(), mode, report, self._losses.told)
+        seconds, progress = time.monotonic() - began, self._progress
+        report = fit_report(
+            mode.tree_learner, seconds, progress.tree_counts, ranks, progress.history(), self._losses.told, n_ranks
+        )
+        return ClusterResult(progress.result(), mode, report)
 
-    def _generation(self, n_ranks: int, rows: Any, tree_learner: str) -> FitReport:
+    def _generation(self, n_ranks: int, rows: Any, tree_learner: str) -> list[RankReport]:
         cluster, job, progress = self._cluster, self._job, self._progress
         host = cluster.setting("spark.driver.host", "localhost")
         bind = cluster.setting("spark.driver.bindAddress", host)

@@ -79,6 +79,16 @@ def _choose_all_reduce(size: int, many: bool, order_free: bool) -> str:
     return "halving" if order_free else "direct"
 
 
+def all_reduce_bytes(size: int, world_size: int) -> int:
+    """What a rank sends in an all_reduce of `size` bytes whose order does not matter, give or take an element.
+
+    Everybody sends everything to everybody, or first and last a part; ring and halving send as much as the latter.
+    """
+    if world_size < MANY_RANKS and size <= EXCHANGE_BYTES:
+        return size * (world_size - 1)
+    return 2 * size * (world_size - 1) // world_size
+
+
 def check_algorithm(operation: Operation, algorithm: str) -> None:
     if algorithm not in ALGORITHMS[operation]:
         raise ValueError(

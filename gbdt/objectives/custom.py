@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from gbdt.objectives.protocol import FloatArray, IntArray, SingleArray
-from gbdt.objectives.targets import require_target
+from gbdt.objectives.targets import RowError, require_target
 from gbdt.threads import Workers
 
 ObjectiveFunction = Callable[..., tuple[Any, Any]]
@@ -80,11 +80,11 @@ class Custom:
 
 
 def _require_valid(what: str, values: Any, valid: Any, expected: str) -> None:
-    """Raise a ValueError for the first row with a value, given as [output, row], that is not valid."""
+    """Raise an error for the first row with a value, given as [output, row], that is not valid."""
     if not valid.all():
         row = int(np.argmin(valid.all(axis=0)))
         value = float(values[np.argmin(valid[:, row]), row])
-        raise ValueError(f"The custom objective's {what} of row {row} is {value}, but {expected}.")
+        raise RowError(f"The custom objective's {what}", row, f"is {value}, but {expected}.")
 
 
 def _read_only(values: FloatArray | None) -> FloatArray | None:

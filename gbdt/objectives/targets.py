@@ -8,13 +8,25 @@ import numpy.typing as npt
 from gbdt.objectives.protocol import FloatArray, IntArray
 
 
+class RowError(ValueError):
+    """What is wrong with one row. Who knows the row by another name raises it again with that `place`."""
+
+    def __init__(self, subject: str, row: int, problem: str, place: str | None = None) -> None:
+        super().__init__(subject, row, problem, place)
+        self.subject = subject
+        self.row = row
+        self.problem = problem
+        self.place = place
+
+    def __str__(self) -> str:
+        return f"{self.subject} of {self.place or f'row {self.row}'} {self.problem}"
+
+
 def require_target(objective: str, target: FloatArray, valid: npt.NDArray[np.bool_], expected: str) -> None:
-    """Raise a ValueError for the first row whose target is not valid."""
+    """Raise an error for the first row whose target is not valid."""
     if not valid.all():
         row = int(np.argmin(valid))
-        raise ValueError(
-            f"The target of row {row} is {float(target[row])}, but objective {objective!r} needs {expected}."
-        )
+        raise RowError("The target", row, f"is {float(target[row])}, but objective {objective!r} needs {expected}.")
 
 
 def require_real(objective: str, target: FloatArray) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from typing import Any
 
@@ -73,6 +74,45 @@ def test_missing_target_names_partition_and_row() -> None:
     for estimator in (DMLGBMClassifier(), DMLGBMRegressor()):
         with pytest.raises(ValueError, match=r"In partition 1.*y holds NaN in row 5"):
             estimator.fit(in_partitions(frame(), 3), in_partitions(y, 3))
+
+
+def test_target_outside_of_the_objective_names_the_row_of_x() -> None:
+    y = target().astype(float)
+    y[65] = -1.0
+    X, lazy = in_partitions(frame(), 3), in_partitions(y, 3)
+    for mode in ("data", "feature"):
+        with pytest.raises(ValueError, match=r"The target of row 65 of X \(row 5 of partition 2\) is -1.0, but"):
+            DMLGBMRegressor(objective="poisson", tree_learner=mode).fit(X, lazy)
+
+
+def test_row_is_named_as_x_has_it_where_others_are_set_aside() -> None:
+    y = target().astype(float)
+    y[60:] = -1.0
+    model = DMLGBMRegressor(objective="poisson", early_stopping=True, validation_fraction=0.5)
+    with pytest.raises(ValueError, match="of partition 2") as caught:
+        model.fit(in_partitions(frame(), 3), in_partitions(y, 3))
+    [row] = re.findall(r"row (\d+) of X", str(caught.value))
+    assert 60 <= int(row) < 90
+
+
+def test_gradient_of_a_function_names_the_row_of_x() -> None:
+    def bad_gradient(y: Any, score: Any) -> Any:
+        gradient = score - y
+        gradient[y == 7.0] = np.nan
+        return gradient, np.ones_like(y)
+
+    y = target().astype(float)
+    y[40] = 7.0
+    with pytest.raises(ValueError, match=r"gradient of row 40 of X \(row 10 of partition 1\) is nan"):
+        DMLGBMRegressor(objective=bad_gradient).fit(in_partitions(frame(), 3), in_partitions(y, 3))
+
+
+def test_error_of_a_function_is_not_taken_for_a_loss() -> None:
+    def lost(y: Any, score: Any) -> Any:
+        raise KeyError("no such setting")
+
+    with pytest.raises(KeyError, match="no such setting"):
+        DMLGBMRegressor(objective=lost).fit(in_partitions(frame(), 3), in_partitions(target(), 3))
 
 
 def test_target_is_required() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -315,6 +316,35 @@ def test_text_is_categorical_also_where_a_partition_has_none(client: Client) -> 
     assert_same_fit(found, DMLGBMRegressor(n_estimators=4).fit(X, y))
 
 
+def block_of_rows(number: int) -> pd.DataFrame:
+    """Generated where it is needed: nobody ever holds all blocks."""
+    rng = np.random.default_rng(number)
+    return pd.DataFrame(rng.normal(size=(100_000, 40)), columns=[f"f{k}" for k in range(40)])
+
+
+def first_column(block: pd.DataFrame) -> pd.Series:
+    return block["f0"] * 2.0
+
+
+@pytest.mark.slow
+def test_more_partitions_than_the_memory_of_all_workers_are_trained_on() -> None:
+    from distributed import LocalCluster
+
+    n_blocks = 30  # of 32 MB
+    limit = 450 << 20
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, memory_limit=limit, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+    ):
+        before = set(client.run(os.getpid).values())
+        X = dd.from_map(block_of_rows, range(n_blocks), meta=block_of_rows(0).iloc[:0])
+        assert n_blocks * block_of_rows(0).memory_usage().sum() > 2 * limit
+        model = DMLGBMRegressor(n_estimators=2, num_leaves=15).fit(X, X.map_partitions(first_column))
+        assert model.fit_report_.losses == []
+        assert set(client.run(os.getpid).values()) == before  # no worker was killed for its memory
+        assert model.fit_report_.n_ranks == 2
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("n_workers", [1, 3, 4])
 def test_number_of_workers_does_not_change_the_model(n_workers: int) -> None:
@@ -325,6 +355,9 @@ def test_number_of_workers_does_not_change_the_model(n_workers: int) -> None:
         Client(cluster),
     ):
         for case in CASES:
-            estimator, arguments = case()
-            found = estimator.fit(**collected(arguments, 6))
-            assert_same_fit(found, case()[0].fit(**arguments))
+            local = case()[0].fit(**case()[1])
+            for mode in ("data", "feature"):
+                estimator, arguments = case()
+                found = estimator.set_params(tree_learner=mode).fit(**collected(arguments, 6))
+                assert found.booster_.to_bytes() == local.booster_.to_bytes()
+                assert found.evals_result_ == local.evals_result_

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal as signals
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -16,6 +18,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
+from dask_backend import worker_store
 from dmlgbm import DMLGBMRegressor
 from ranks.losses import TrainingLostError
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
@@ -39,8 +42,14 @@ def data() -> tuple[pd.DataFrame, pd.Series]:
     return X, pd.Series(signal(X))
 
 
+def unhurried(target: Any, prediction: Any) -> tuple[str, float, bool]:
+    """A metric that takes its time, so that what happens on the client happens while the ranks are training."""
+    time.sleep(0.1)
+    return "unhurried", float(np.abs(target - prediction).max()), False
+
+
 def estimator(**parameters: Any) -> DMLGBMRegressor:
-    return DMLGBMRegressor(n_estimators=N_ITERATIONS, num_leaves=15, **parameters)
+    return DMLGBMRegressor(n_estimators=N_ITERATIONS, num_leaves=15, eval_metric=unhurried, **parameters)
 
 
 def lazy_data() -> tuple[dd.DataFrame, dd.Series]:
@@ -76,12 +85,8 @@ class At:
 def fit_disturbed(client: Client, action: Any, iteration: int = 4, **parameters: Any) -> tuple[DMLGBMRegressor, At]:
     X, y = lazy_data()
     disturbance = At(iteration, action)
-    model = estimator(**parameters).fit(X, y, eval_set=[(X, y)], callbacks=[slow_down, disturbance])
+    model = estimator(**parameters).fit(X, y, eval_set=[(X, y)], callbacks=[disturbance])
     return model, disturbance
-
-
-def slow_down(state: Any) -> None:
-    time.sleep(0.02)
 
 
 @pytest.mark.fault
@@ -91,6 +96,13 @@ def test_killed_worker_does_not_change_the_model(fragile: Client, quiet: DMLGBMR
     assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
     assert model.evals_result_ == quiet.evals_result_
     assert disturbance.seen == list(range(1, N_ITERATIONS + 1))
+    report = model.fit_report_
+    assert report.n_restarts == len(report.losses) >= 1
+    assert "after iteration" in report.losses[0]
+    assert report.losses[0] in str(report)
+    # Also the trees of the generation that was lost.
+    assert report.n_trees == N_ITERATIONS
+    assert report.evaluations == quiet.evals_result_
 
 
 @pytest.mark.fault
@@ -131,6 +143,7 @@ def test_retired_worker_does_not_change_the_model(fragile: Client, quiet: DMLGBM
     worker = next(iter(fragile.scheduler_info(n_workers=-1)["workers"]))
     model, _ = fit_disturbed(fragile, lambda: fragile.retire_workers([worker]))
     assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    assert model.fit_report_.n_restarts >= 1
 
 
 @pytest.mark.fault
@@ -138,13 +151,75 @@ def test_restarted_workers_do_not_change_the_model(fragile: Client, quiet: DMLGB
     workers = list(fragile.scheduler_info(n_workers=-1)["workers"])
     model, _ = fit_disturbed(fragile, lambda: fragile.restart_workers(workers, timeout=60))
     assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    assert model.fit_report_.n_restarts >= 1
+
+
+@pytest.mark.fault
+def test_loss_of_all_workers_at_once_does_not_change_the_model(fragile: Client, quiet: DMLGBMRegressor) -> None:
+    victims = worker_processes(fragile)
+
+    def kill_all() -> None:
+        for victim in victims:
+            os.kill(victim, signals.SIGKILL)
+
+    model, disturbance = fit_disturbed(fragile, kill_all)
+    assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    assert model.fit_report_.n_restarts >= 1
+    assert disturbance.seen == list(range(1, N_ITERATIONS + 1))
+
+
+FIT_WITHOUT_END = """
+import sys
+from distributed import Client
+from tests.dask_backend.test_recovery import estimator, lazy_data
+if __name__ == "__main__":
+    X, y = lazy_data()
+    with Client(sys.argv[1]):
+        estimator().set_params(n_estimators=100_000).fit(
+            X, y, eval_set=[(X, y)], callbacks=[lambda state: print(state.iteration, flush=True)]
+        )
+"""
+
+
+@pytest.mark.fault
+def test_client_that_is_killed_leaves_nothing_on_the_workers(fragile: Client, tmp_path: Path) -> None:
+    script = tmp_path / "fit_without_end.py"
+    script.write_text(FIT_WITHOUT_END)
+    root = str(Path(__file__).resolve().parents[2])
+    lost = subprocess.Popen(
+        [sys.executable, str(script), fragile.scheduler.address],
+        stdout=subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": root},
+    )
+    try:
+        assert lost.stdout is not None
+        assert lost.stdout.readline().strip() == b"1"
+        assert set(fragile.run(kept).values()) == {1}
+    finally:
+        lost.kill()
+        lost.wait(timeout=10)
+        lost.stdout.close()
+    deadline = time.monotonic() + 60
+    while set(fragile.run(kept).values()) != {0} and time.monotonic() < deadline:
+        time.sleep(0.2)
+    assert set(fragile.run(kept).values()) == {0}
+    assert set(fragile.run(rank_threads).values()) == {0}
+
+
+def kept() -> int:
+    return len(worker_store._stores)
+
+
+def rank_threads() -> int:
+    return sum(each.name.startswith("dmlgbm") for each in threading.enumerate())
 
 
 @pytest.mark.fault
 def test_scaling_up_and_down_does_not_change_the_model(fragile: Client, quiet: DMLGBMRegressor) -> None:
-    for n_workers in (4, 1):
+    for n_workers, n_restarts in ((4, 0), (1, 1)):
         model, _ = fit_disturbed(fragile, lambda n=n_workers: fragile.cluster.scale(n))
         assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+        assert model.fit_report_.n_restarts >= n_restarts
         fragile.wait_for_workers(n_workers, timeout=30)
 
 
@@ -163,7 +238,7 @@ def test_kill_at_a_random_moment_does_not_change_the_model(seed: int, quiet: DML
         timer = threading.Timer(float(rng.uniform(0, 1.2)), os.kill, (victim, signals.SIGKILL))
         timer.start()
         try:
-            model = estimator().fit(X, y, eval_set=[(X, y)], callbacks=[slow_down])
+            model = estimator().fit(X, y, eval_set=[(X, y)])
         finally:
             timer.join()
         assert model.booster_.to_bytes() == quiet.booster_.to_bytes()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import json
 import pickle
 import shutil
 import subprocess
@@ -92,6 +93,25 @@ def test_fitted_estimator_is_plain(client: Client) -> None:
     assert (again.predict(X) == fit_locally().predict(X)).all()
     assert again.plan_.tree_learner in ("data", "feature", "voting")
     assert again.fit_report_.n_trees == 6
+
+
+def test_report_of_a_fit_is_complete_plain_and_printable(client: Client) -> None:
+    X, y = data()
+    lazy = in_partitions(X, 4), in_partitions(pd.Series(np.digitize(y, [0.5, 1.5])), 4)
+    model = DMLGBMClassifier(n_estimators=5).fit(*lazy, eval_set=[lazy], eval_names=["own"])
+    report = model.fit_report_
+    assert report.n_trees == len(report.bytes_per_tree) == len(report.wait_per_tree) == 15
+    assert min(report.rounds_per_tree) > 0
+    assert min(report.bytes_per_tree) > 0
+    assert len(report.bytes_by_rank) == len(report.wait_by_rank) == report.n_ranks == 2
+    assert report.bytes_sent >= 2 * sum(report.bytes_per_tree)
+    assert report.seconds > 0
+    assert report.evaluations == model.evals_result_
+    assert report.losses == []
+    assert json.loads(json.dumps(report.as_dict())) == report.as_dict()
+    assert pickle.loads(pickle.dumps(report)) == report
+    assert "15 trees" in str(report)
+    assert "own multi_logloss" in str(report)
 
 
 def test_threads_of_a_worker_and_n_jobs_do_not_change_the_model() -> None:

@@ -13,6 +13,7 @@ from gbdt.parameters import TrainParameters
 from gbdt.table import NumericColumn, Table
 from ranks.data_parallel import feature_blocks
 from ranks.histogram_messages import stored_bins
+from ranks.rank import CountedIteration
 from tests.ranks.test_rank_equality import make_fit
 from tests.reference.rank_fits import Fit, even_deal, over_ranks
 
@@ -85,13 +86,19 @@ def test_one_rank_alone_sends_nothing_but_small_change() -> None:
     assert report.calls > 0
 
 
-def test_a_report_is_plain_and_printable() -> None:
-    report = over_ranks(make_fit("binary", {}), even_deal(2_003, 2))[1].report
-    assert report.as_dict()["rank"] == 1
+def test_a_rank_reports_what_it_counted() -> None:
+    seen: list[CountedIteration] = []
+    results = over_ranks(make_fit("binary", {}), even_deal(2_003, 2), on_iteration=seen.append)
+    report = results[1].report
+    assert report.rank == 1
     assert len(report.bytes_per_tree) == len(report.rounds_per_tree) == len(report.wait_per_tree) == 3
     assert report.bytes_sent >= sum(report.bytes_per_tree) > 0
     assert report.wait_seconds >= sum(report.wait_per_tree) > 0.0
-    assert "3 trees" in str(report)
+    # Every rank sends as much as the others, and rank 0 tells it with each iteration.
+    told = [count for iteration in seen for count in iteration.counts]
+    assert [count.rounds for count in told] == report.rounds_per_tree
+    assert [count.bytes_sent for count in told] == report.bytes_per_tree
+    assert [count.wait_seconds for count in told] == results[0].report.wait_per_tree
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 7, 50])

@@ -1,0 +1,96 @@
+"""Which client a fit uses: the one that is given, that holds the data, or that is current; the model keeps none."""
+
+from __future__ import annotations
+
+import pickle
+from typing import Any
+
+import dask.array as da
+import numpy as np
+import pandas as pd
+import pytest
+from distributed import Client, LocalCluster
+from sklearn.base import clone
+
+from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from tests.dask_backend.tables import in_partitions, mixed_frame, signal
+
+
+def data() -> tuple[pd.DataFrame, pd.Series]:
+    X = mixed_frame(600)
+    return X, pd.Series(signal(X))
+
+
+@pytest.fixture
+def given(cluster: LocalCluster) -> Any:
+    """A client that is not the current one."""
+    with Client(cluster, set_as_default=False) as own:
+        yield own
+
+
+def test_a_given_client_is_used_and_not_kept(given: Client) -> None:
+    X, y = data()
+    model = DMLGBMRegressor(n_estimators=3).fit(in_partitions(X, 2), in_partitions(y, 2), client=given)
+    assert model.fit_report_.n_ranks == 2
+    assert model.booster_.to_bytes() == DMLGBMRegressor(n_estimators=3).fit(X, y).booster_.to_bytes()
+    assert "client" not in model.get_params()
+    assert not any(isinstance(value, Client) for value in vars(model).values())
+    assert not hasattr(clone(model), "booster_")
+    assert (pickle.loads(pickle.dumps(model)).predict(X) == model.predict(X)).all()
+
+
+def test_classifiers_and_rankers_take_a_client_too(given: Client) -> None:
+    X, y = data()
+    grades = np.digitize(y, [0.0, 1.0])
+    lazy = in_partitions(X, 2)
+    classifier = DMLGBMClassifier(n_estimators=2).fit(lazy, in_partitions(pd.Series(grades), 2), client=given)
+    # Local targets are cut where X is, which computes lengths: on the given cluster as well.
+    ranker = DMLGBMRanker(n_estimators=2).fit(lazy, grades, group=da.from_array(np.array([300, 300])), client=given)
+    assert classifier.fit_report_.n_ranks == ranker.fit_report_.n_ranks == 2
+
+
+def test_a_given_client_comes_before_the_current_one(given: Client) -> None:
+    X, y = data()
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as other,
+        Client(other),
+    ):
+        model = DMLGBMRegressor(n_estimators=2).fit(in_partitions(X, 2), in_partitions(y, 2), client=given)
+    assert model.fit_report_.n_ranks == 2
+
+
+def test_data_that_another_client_holds_is_refused(cluster: LocalCluster, given: Client) -> None:
+    X, y = data()
+    with Client(cluster, set_as_default=False) as holder:
+        held = holder.persist(in_partitions(X, 2))
+        with pytest.raises(ValueError, match=r"The data is held by the client Client-.* persist the data with"):
+            DMLGBMRegressor(n_estimators=2).fit(held, in_partitions(y, 2), client=given)
+
+
+def test_local_rows_refuse_a_client(given: Client) -> None:
+    X, y = data()
+    for model in (DMLGBMRegressor(), DMLGBMRanker()):
+        with pytest.raises(ValueError, match="client was passed, but X is not a Dask collection"):
+            model.fit(X, y, client=given)
+
+
+def test_a_given_client_that_is_closed_is_refused(cluster: LocalCluster) -> None:
+    X, y = data()
+    with Client(cluster, set_as_default=False) as closed:
+        pass
+    with pytest.raises(ValueError, match=r"is closed: connect a new client"):
+        DMLGBMRegressor().fit(in_partitions(X, 2), in_partitions(y, 2), client=closed)
+
+
+def test_reasons_for_the_mode_are_logged_and_kept(given: Client, caplog: pytest.LogCaptureFixture) -> None:
+    X, y = data()
+    with caplog.at_level("INFO", logger="dmlgbm"):
+        model = DMLGBMRegressor(n_estimators=1).fit(in_partitions(X, 2), in_partitions(y, 2), client=given)
+    assert f"tree_learner='{model.plan_.tree_learner}' on 2 ranks" in caplog.text
+    assert str(model.plan_) in caplog.text
+
+
+def test_what_is_no_client_is_refused() -> None:
+    X, y = data()
+    with pytest.raises(TypeError, match=r"client must be a distributed\.Client, got 'tcp://nowhere'"):
+        DMLGBMRegressor().fit(in_partitions(X, 2), in_partitions(y, 2), client="tcp://nowhere")
