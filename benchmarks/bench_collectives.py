@@ -25,12 +25,11 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import collective_peers as peers
+from benchmarks.collective_kernels import time_again
 from benchmarks.run import start_results
 from collectives import Communicator, JoinOptions
-from collectives.kernels.compiler import kernel
 from collectives.kernels.layout import DONE
-from collectives.kernels.program_loop import run_again_over_sockets
-from collectives.kernels.system_calls import monotonic_nanoseconds, new_scratch
+from collectives.kernels.system_calls import new_scratch
 from collectives.launch import run_processes
 
 COLLECTIVE, HELD_GIL = "collective", "held_gil"
@@ -86,18 +85,6 @@ def measure_all(ranks: int, n_bytes: int, turns: int, most_calls: int, chosen: d
         )
         for name, seconds in best.items()
     ]
-
-
-@kernel
-def time_again(prepared: Any, times: Any, first: Any, until: Any, scratch: Any) -> Any:
-    """Fill times[first:] with the nanoseconds of one run each, never taking the GIL; where it stopped, and why."""
-    for place in range(first, len(times)):
-        began = monotonic_nanoseconds(scratch)
-        status = run_again_over_sockets(prepared, until)
-        times[place] = monotonic_nanoseconds(scratch) - began
-        if status != DONE:
-            return place, status
-    return len(times), DONE
 
 
 def time_in_kernel(communicator: Communicator, array: npt.NDArray[np.float64], n_calls: int) -> list[float]:

@@ -15,7 +15,10 @@ from collectives.schedules.choice import ALGORITHMS, Shape, check_algorithm, cho
 from collectives.session import Session
 from collectives.transports.contract import Words, Work
 
-_KEPT_PLANS = 64
+# Plans kept: lengths that a tree learner uses come again, but there may be hundreds of them; a plan has a row or two
+# for each rank.
+_KEPT_PLANS, _KEPT_RANKS = 512, 4096
+_KEPT_VIEWS = 64
 # Scratch space above this is given back after the call.
 _KEPT_SCRATCH = 16 << 20
 
@@ -46,6 +49,7 @@ class Planner:
     def __init__(self, session: Session) -> None:
         self._session = session
         self._plans: OrderedDict[Call, Plan] = OrderedDict()
+        self._n_kept = max(16, min(_KEPT_PLANS, _KEPT_RANKS // session.world_size))
         self._scratch = np.empty(0, np.uint8)
         self._views: dict[tuple[int, np.dtype[Any]], Array] = {}
 
@@ -55,7 +59,7 @@ class Planner:
         if plan is not None:
             return plan
         plan = self._plans[call] = self._make(call)
-        if len(self._plans) > _KEPT_PLANS:
+        if len(self._plans) > self._n_kept:
             self._plans.popitem(last=False)
         return plan
 
@@ -102,7 +106,7 @@ class Planner:
         size = count * dtype.itemsize
         if size > _KEPT_SCRATCH:
             return np.empty(count, dtype)
-        if size > len(self._scratch) or len(self._views) >= _KEPT_PLANS:
+        if size > len(self._scratch) or len(self._views) >= _KEPT_VIEWS:
             self._scratch = np.empty(max(size, len(self._scratch)), np.uint8)
             self._views.clear()
         view = self._views[count, dtype] = self._scratch[:size].view(dtype)

@@ -21,6 +21,7 @@ from dask_backend.worker_store import drop_store, held_shares, store_of
 from gbdt.callbacks import Callback, TrainingState
 from gbdt.partition_binning import BinningPlan
 from ranks.checkpoints import CheckpointFile
+from ranks.cost_model import link_between
 from ranks.fit_report import RankReport, fit_report
 from ranks.job import ClusterJob, ClusterResult
 from ranks.losses import Losses, RanksLostError, TrainingLostError
@@ -76,7 +77,7 @@ class _Run:
         self._restore(digest)
         places = self._places(0)
         self._release()
-        mode = self._job.mode(self._plan, len(places))
+        mode = self._job.mode(self._plan, len(places), link_between([place.worker for place in places]))
         ranks: list[RankReport] = []
         began = time.monotonic()
         while not self._progress.finished:

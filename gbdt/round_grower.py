@@ -28,6 +28,7 @@ from gbdt.kernels.round_growth import (
     N_FREE,
     N_NODES,
     N_PICKED,
+    any_child_has_slot,
     hand_in_round,
     pick_leaves,
 )
@@ -91,11 +92,7 @@ class GrowingTree:
 
     def any_child_may_split(self) -> bool:
         """Whether any child of this round, whose leaves have been split, has been given a histogram."""
-        slots = self.nodes["slot"]
-        if self.picked[0] < 0:
-            return bool(slots[0] >= 0)
-        lefts = self.lefts[: self.n_picked]
-        return bool((np.maximum(slots[lefts], slots[lefts + 1]) >= 0).any())
+        return any_child_has_slot(self.nodes, self.picked, self.lefts, self.n_picked)
 
 
 class LeafExpander(Protocol):

@@ -18,4 +18,4 @@ class CompilationCounts:
 
 def compilation_counts() -> CompilationCounts:
     """Count over all kernels of the engine."""
-    return CompilationCounts(loader.counts.compiled, loader.counts.from_disk, str(store.folder()))
+    return CompilationCounts(loader.counts.compiled, loader.counts.from_disk, str(store.base_folder()))

@@ -38,6 +38,11 @@ def column_shares(plan: StoragePlan, n_ranks: int) -> list[Columns]:
     return shares
 
 
+def most_columns(plan: StoragePlan, n_ranks: int) -> int:
+    """The columns of the rank that has most."""
+    return max(sum(len(own) for own in columns) for columns in column_shares(plan, n_ranks))
+
+
 def plan_of_columns(plan: StoragePlan, columns: Columns) -> StoragePlan:
     """The plan for some columns only; features of others stay listed, stored nowhere."""
     layout = plan.layout.copy()

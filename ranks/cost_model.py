@@ -1,23 +1,28 @@
 """What a tree would cost in each parallel mode, and the choice of `tree_learner="auto"`.
 
-Costs are seconds a tree: work of the slowest rank, bytes through its connection, and waiting for messages. The
-constants were measured on one core (ns for each row, bin or byte); they decide between orders of magnitude, not
-between neighbours.
+Costs are seconds a tree: work of the slowest rank, bytes through its connection, and waiting for messages. Rates are
+those that kernels and collectives were measured at inside fits of two ranks on two cores (`flights3m`,
+`nycflights13_joined`; `python -m benchmarks.bench_collectives` for the links); they decide between orders of
+magnitude, not between neighbours.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 # Rows of the table that a tree's histograms and partitions visit, as multiples of all rows.
 _HISTOGRAM_VISITS = 2.0
 _PARTITION_VISITS = 6.5
-# Seconds for each (row, column) of a histogram, row of a partition, bin of a search, bin encoded or decoded.
-_ADD_BIN = 0.6e-9
-_MOVE_ROW = 0.9e-9
-_SEARCH_BIN = 3.0e-9
-_ENCODE_BIN = 3.0e-9
+# Seconds for each (row, column) of a histogram, row of a partition, bin of a search, bin encoded and added up.
+_ADD_BIN = 1.0e-9
+_MOVE_ROW = 2.0e-9
+_SEARCH_BIN = 2.0e-9
+_SEARCH_CATEGORY = 25e-9
+_ENCODE_BIN = 6.0e-9
+# In feature mode the owner of a column writes a bit for each row, and everybody reads it.
+_MARK_ROW = 3.0e-9
 # Gradients, rounding, leaf sums and scores of a row.
 _BOOST_ROW = 12e-9
 # Bytes of an encoded bin (see `gbdt.kernels.histogram_codec`) and of a best split.
@@ -27,11 +32,32 @@ _BYTES_PER_CANDIDATE = 112.0
 _EACH_MESSAGE = 5e-6
 # Calls a round: agreed length, histograms or bits or votes, best splits.
 _CALLS = {"data": 3, "feature": 2, "voting": 4}
+# What a round costs besides its kernels and calls, in seconds.
+_EACH_ROUND = {"data": 0.4e-3, "feature": 0.7e-3, "voting": 0.6e-3}
 # Voting leaves out splits: it must be this much faster than the best exact mode.
 _VOTING_ADVANTAGE = 2.0
 
-DEFAULT_BANDWIDTH = 1.0e9
-DEFAULT_LATENCY = 100e-6
+
+@dataclass(frozen=True)
+class Link:
+    """What connects ranks: bytes a second through one rank's connection, and seconds that a small call takes."""
+
+    bandwidth: float
+    latency: float
+
+
+# 64 B and 4 MB all-reduces of two ranks, within a fit: the other rank's core has other things to do as well.
+SHARED_MEMORY = Link(2.5e9, 100e-6)
+NETWORK = Link(1.0e9, 150e-6)
+ENCRYPTED_NETWORK = Link(0.5e9, 250e-6)
+
+
+def link_between(workers: Sequence[str]) -> Link:
+    """The link of ranks on workers with these addresses."""
+    if any(worker.startswith("tls://") for worker in workers):
+        return ENCRYPTED_NETWORK
+    hosts = {worker.rpartition(":")[0] for worker in workers}
+    return SHARED_MEMORY if len(hosts) <= 1 else NETWORK
 
 
 @dataclass(frozen=True)
@@ -62,7 +88,11 @@ class Plan:
 
 @dataclass(frozen=True)
 class Workload:
-    """What decides the cost of a tree. `n_bins` are those of all features together."""
+    """What decides the cost of a tree. `n_bins` are those of all features together.
+
+    `n_category_bins` of them belong to categorical features; `most_columns` are those of the rank with most columns in
+    feature mode, where columns are dealt so that all have as many bins.
+    """
 
     n_rows: int
     n_features: int
@@ -71,6 +101,12 @@ class Workload:
     n_ranks: int
     n_trees: int = 100
     top_k: int = 20
+    n_category_bins: int = 0
+    most_columns: int | None = None
+
+    def __str__(self) -> str:
+        table = f"{self.n_rows:,} rows, {self.n_features:,} features with {self.n_bins:,} bins"
+        return f"{table}, {self.n_leaves} leaves, {self.n_ranks} ranks"
 
     @property
     def n_rounds(self) -> float:
@@ -83,12 +119,18 @@ class Workload:
         histograms = _HISTOGRAM_VISITS * self.n_rows * self.n_features * _ADD_BIN / ranks
         all_bins = self.n_leaves * self.n_bins
         rows = self.n_rows * (_PARTITION_VISITS * _MOVE_ROW + _BOOST_ROW)
+        categories = self.n_leaves * self.n_category_bins
+        search = 2 * ((all_bins - categories) * _SEARCH_BIN + categories * _SEARCH_CATEGORY)
+        rounds = self.n_rounds * _EACH_ROUND[mode]
         if mode == "feature":
-            return histograms + rows + 2 * all_bins * _SEARCH_BIN / ranks
+            columns = self.n_features / ranks if self.most_columns is None else self.most_columns
+            histograms = _HISTOGRAM_VISITS * self.n_rows * columns * _ADD_BIN
+            marks = _PARTITION_VISITS * self.n_rows * _MARK_ROW
+            return histograms + rows + marks + search / ranks + rounds
         if mode == "data":
-            return histograms + rows / ranks + 2 * all_bins * _SEARCH_BIN / ranks + all_bins * _ENCODE_BIN
+            return histograms + rows / ranks + search / ranks + all_bins * _ENCODE_BIN + rounds
         elected = 2 * self._elected_bins()
-        return histograms + rows / ranks + 2 * all_bins * _SEARCH_BIN + elected * (_SEARCH_BIN + _ENCODE_BIN)
+        return histograms + rows / ranks + search + elected * (_SEARCH_BIN + _ENCODE_BIN) + rounds
 
     def bytes_sent(self, mode: str) -> float:
         """Bytes that a rank sends for a tree."""
@@ -103,11 +145,11 @@ class Workload:
         votes = 2 * self.n_leaves * self.top_k * 4 * others
         return 2 * self._elected_bins() * _BYTES_PER_BIN * share + votes + candidates
 
-    def cost(self, mode: str, bandwidth: float, latency: float) -> Cost:
+    def cost(self, mode: str, link: Link) -> Cost:
         """All of it."""
         sent = self.bytes_sent(mode) if self.n_ranks > 1 else 0.0
-        call = latency + _EACH_MESSAGE * (self.n_ranks - 2) if self.n_ranks > 1 else 0.0
-        return Cost(self.work(mode), sent / bandwidth, self.n_rounds * _CALLS[mode] * call, sent)
+        call = link.latency + _EACH_MESSAGE * (self.n_ranks - 2) if self.n_ranks > 1 else 0.0
+        return Cost(self.work(mode), sent / link.bandwidth, self.n_rounds * _CALLS[mode] * call, sent)
 
     def _elected_bins(self) -> float:
         """Bins of the elected features of a level of children."""
@@ -115,30 +157,14 @@ class Workload:
         return self.n_leaves * self.n_bins / max(self.n_features, 1) * elected
 
 
-def choose_tree_learner(
-    *,
-    n_rows: int,
-    n_features: int,
-    n_bins: int,
-    n_leaves: int,
-    n_ranks: int,
-    n_trees: int = 100,
-    top_k: int = 20,
-    bandwidth: float = DEFAULT_BANDWIDTH,
-    latency: float = DEFAULT_LATENCY,
-) -> Plan:
-    """The mode in which a tree is expected to take the least time; voting only if it is much faster.
-
-    `n_bins` are those of all features together, `bandwidth` is in bytes a second, `latency` in seconds a call.
-    """
-    workload = Workload(n_rows, n_features, n_bins, n_leaves, n_ranks, n_trees, top_k)
-    costs = {mode: workload.cost(mode, bandwidth, latency) for mode in _CALLS}
+def choose_tree_learner(workload: Workload, link: Link = SHARED_MEMORY) -> Plan:
+    """The mode in which a tree is expected to take the least time; voting only if it is much faster."""
+    costs = {mode: workload.cost(mode, link) for mode in _CALLS}
     exact = min(("data", "feature"), key=lambda mode: costs[mode].total)
     faster = costs[exact].total / max(costs["voting"].total, 1e-12)
     chosen = "voting" if faster >= _VOTING_ADVANTAGE else exact
-    shape = f"{n_rows:,} rows, {n_features:,} features with {n_bins:,} bins, {n_leaves} leaves, {n_ranks} ranks"
     lines = [
-        f"{shape}; {bandwidth / 1e6:,.0f} MB/s, {latency * 1e6:,.0f} us a call:",
+        f"{workload}; {link.bandwidth / 1e6:,.0f} MB/s, {link.latency * 1e6:,.0f} us a call:",
         f"{'mode':8} {'ms a tree':>10} {'work':>8} {'transfer':>9} {'waiting':>8} {'bytes sent':>13}",
     ]
     for mode, cost in costs.items():

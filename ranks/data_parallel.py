@@ -7,7 +7,7 @@ and tells everybody its best splits. The tree is that of a fit on one machine, b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from gbdt.dataset import Dataset
 from gbdt.grown_tree import GrownTree
+from gbdt.kernels.compiler import for_types_of
 from gbdt.kernels.histogram_exchange import build_and_encode, merge_and_search
 from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.leaf_fitting import label_others
@@ -59,6 +60,9 @@ class DataParallel:
         self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
         part_bytes = max(most_bytes(layout, self._features[first:last]) for first, last in pairwise(self._blocks))
         self._messages = HistogramMessages(exchange, part_bytes)
+        # For the types of a tree's arrays, which stay the same from its root on: looked up once a tree.
+        self._build_kernels: dict[int, Callable[..., None]] = {}
+        self._search_kernels: dict[int, Callable[..., None]] = {}
         self._candidate_words = candidate_words(layout, parameters.max_cat_threshold)
 
     def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
@@ -101,7 +105,7 @@ class DataParallel:
         staging, lengths = self._messages.staging[parts], self._messages.lengths[parts]
 
         def build(thread: int, buffers: Buffers) -> None:
-            build_and_encode(
+            arguments = (
                 self._dataset.storage, self._dataset.plan.layout, tree.quantised.packing, tree.rules,
                 tree.rows, tree.scratch, tree.every_row, tree.quantised.words,
                 self._roots[place] if is_root else self._threads.planes[thread], buffers,
@@ -110,20 +114,27 @@ class DataParallel:
                 self._pools[place], self._features, self._blocks, self._exchange.rank,
                 staging, lengths, self._threads.taken,
             )  # fmt: skip
+            if is_root:
+                self._build_kernels[place] = for_types_of(build_and_encode, *arguments)
+            self._build_kernels[place](*arguments)
 
         self._threads.run(build, tree.n_picked)
 
     def _search(
         self, tree: GrowingTree, messages: npt.NDArray[np.uint8], first: int, n_parts: int, candidates: IntArray
     ) -> None:
-        pool = self._pools[self._place[id(tree)]]
+        place, is_root = self._place[id(tree)], tree.picked[0] < 0
 
         def search(thread: int, buffers: Buffers) -> None:
-            merge_and_search(
+            arguments = (
                 self._own_layout, tree.quantised.packing, tree.rules, tree.features, self._own_features,
                 tree.nodes, tree.categories, tree.picked, tree.lefts, tree.slots, tree.n_picked,
-                pool, messages, first, n_parts, self._exchange.rank, buffers, candidates, self._threads.taken,
+                self._pools[place], messages, first, n_parts, self._exchange.rank, buffers, candidates,
+                self._threads.taken,
             )  # fmt: skip
+            if is_root:
+                self._search_kernels[place] = for_types_of(merge_and_search, *arguments)
+            self._search_kernels[place](*arguments)
 
         self._threads.run(search, tree.n_picked)
 

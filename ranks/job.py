@@ -14,7 +14,8 @@ from gbdt.parameters import BinningParameters, TrainParameters
 from gbdt.partition_binning import BinningPlan
 from gbdt.training import TrainingResult
 from ranks.checkpoints import CheckpointFile, fingerprint_of
-from ranks.cost_model import Plan, choose_tree_learner
+from ranks.column_shares import most_columns
+from ranks.cost_model import Link, Plan, Workload, choose_tree_learner
 from ranks.fit_report import FitReport
 from ranks.rank import RankTask
 from ranks.row_set import RowSet
@@ -57,17 +58,22 @@ class ClusterJob(Generic[AnyRows]):
             initial_model=self.initial_model,
         )
 
-    def mode(self, plan: BinningPlan, n_ranks: int) -> Plan:
-        """The parallel mode that was asked for, or the cheapest, with the reasons."""
-        chosen = choose_tree_learner(
+    def mode(self, plan: BinningPlan, n_ranks: int, link: Link) -> Plan:
+        """The parallel mode that was asked for, or the cheapest for ranks with this link, with the reasons."""
+        storage = plan.storage
+        bins = storage.layout["bins"].astype(int)
+        workload = Workload(
             n_rows=self.training.n_rows,
-            n_features=len(plan.storage.features),
-            n_bins=sum(plan.bins[feature].n_bins for feature in plan.storage.features),
+            n_features=len(storage.features),
+            n_bins=int(bins.sum()),
             n_leaves=self.parameters.num_leaves,
             n_ranks=n_ranks,
             n_trees=self.parameters.n_estimators,
             top_k=self.top_k,
+            n_category_bins=int(bins[storage.layout["categorical"] != 0].sum()),
+            most_columns=most_columns(storage, n_ranks),
         )
+        chosen = choose_tree_learner(workload, link)
         if self.tree_learner != "auto":
             asked = f"{chosen.reasons}\nused: {self.tree_learner}, as tree_learner says"
             chosen = replace(chosen, tree_learner=self.tree_learner, reasons=asked)

@@ -36,6 +36,10 @@ class SparkCluster:
         scala = self.context._jsc.sc()
         return int(scala.maxNumConcurrentTasks(scala.resourceProfileManager().defaultResourceProfile()))
 
+    def hosts(self) -> list[str]:
+        """The addresses of the executors, and of the driver."""
+        return str(self.context._jsc.sc().getExecutorMemoryStatus().keys().mkString(" ")).split()
+
     def share(self, value: Any) -> Any:
         """A value that reaches every executor once."""
         broadcast = self.context.broadcast(value)

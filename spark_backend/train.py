@@ -18,6 +18,7 @@ import numpy as np
 
 from gbdt.callbacks import Callback
 from ranks.checkpoints import CheckpointFile
+from ranks.cost_model import link_between
 from ranks.fit_report import RankReport, fit_report
 from ranks.job import ClusterJob, ClusterResult
 from ranks.losses import Losses, RanksLostError, TrainingLostError
@@ -71,7 +72,7 @@ class _Run:
         """Run generation after generation until the model is complete."""
         self._restore()
         n_ranks = self._n_ranks()
-        mode = self._job.mode(self._binned.plan, n_ranks)
+        mode = self._job.mode(self._binned.plan, n_ranks, link_between(self._cluster.hosts()))
         ranks: list[RankReport] = []
         began = time.monotonic()
         rows = self._by_rank(n_ranks)

@@ -287,7 +287,7 @@ def with_relocations_of_type(data: bytes, kind: int) -> bytes:
 
 
 def test_store_gives_back_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "folder", lambda: tmp_path / "new")
+    monkeypatch.setattr(store, "folder", lambda sources: tmp_path / "new")
     wanted = wanted_search()
     called = KernelTypes("module:function", (("scalar", "int64"),))
     code = MachineCode(b"code\nwith lines", "from_python", "from_kernels", (called,))
@@ -300,7 +300,7 @@ def test_store_gives_back_what_was_written(tmp_path: Path, monkeypatch: pytest.M
 def test_damaged_file_counts_as_none(
     damage: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "folder", lambda: tmp_path)
+    monkeypatch.setattr(store, "folder", lambda sources: tmp_path)
     store.write(wanted_search(), MachineCode(b"some code", "from_python", "from_kernels", ()))
     (path,) = tmp_path.iterdir()
     path.write_bytes(damage(path.read_bytes()))

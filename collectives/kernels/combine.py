@@ -5,14 +5,9 @@ A kernel is compiled for each element type on first use; `like` is an empty arra
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
-from numba import carray
-from numba.core import types
-from numba.extending import overload
-
-from collectives.kernels.compiler import copy_bytes, kernel, pointer_to
+from collectives.kernels.compiler import bits_and, bits_or, carray, copy_bytes, kernel, pointer_to
 from collectives.kernels.layout import (
     ACTION,
     BITWISE_AND,
@@ -29,24 +24,6 @@ from collectives.kernels.layout import (
     TO_BUFFER,
     TO_OFFSET,
 )
-
-
-def _bits_and(left: Any, right: Any) -> Any:
-    """left & right; only reached for integers, but compiled for floats as well."""
-
-
-def _bits_or(left: Any, right: Any) -> Any:
-    """left | right; only reached for integers, but compiled for floats as well."""
-
-
-@overload(_bits_and, strict=False)
-def _typed_bits_and(left: Any, right: Any) -> Callable[..., Any]:
-    return (lambda left, right: left & right) if isinstance(left, types.Integer) else (lambda left, right: left)
-
-
-@overload(_bits_or, strict=False)
-def _typed_bits_or(left: Any, right: Any) -> Callable[..., Any]:
-    return (lambda left, right: left | right) if isinstance(left, types.Integer) else (lambda left, right: left)
 
 
 @kernel
@@ -68,10 +45,10 @@ def combine(target: Any, source: Any, operation: Any) -> None:
                 target[i] = source[i]
     elif operation == BITWISE_AND:
         for i in range(len(target)):
-            target[i] = _bits_and(target[i], source[i])
+            target[i] = bits_and(target[i], source[i])
     elif operation == BITWISE_OR:
         for i in range(len(target)):
-            target[i] = _bits_or(target[i], source[i])
+            target[i] = bits_or(target[i], source[i])
 
 
 @kernel

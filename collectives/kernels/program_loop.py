@@ -12,7 +12,7 @@ from collectives.kernels.socket_loop import exchange_over_sockets
 
 
 @kernel
-def end_of_phase(program: Any, first: Any) -> Any:
+def end_of_phase(program: Any, first: Any) -> int:
     last = first + 1
     while last < len(program) and program[last, PHASE] == program[first, PHASE]:
         last += 1
@@ -30,7 +30,7 @@ def get_ready(headers: Any, state: Any, addresses: Any, sequence: Any, source: A
 
 
 @kernel
-def run_over_sockets(work: Any, addresses: Any, wires: Any, operation: Any, like: Any, until: Any, control: Any) -> Any:
+def run_over_sockets(work: Any, addresses: Any, wires: Any, operation: Any, like: Any, until: Any, control: Any) -> int:
     """Run a program from control[NEXT_ROW] to its end, or say why that did not happen."""
     program, itemsize = work[0], work[1]
     first = control[NEXT_ROW]
@@ -46,7 +46,7 @@ def run_over_sockets(work: Any, addresses: Any, wires: Any, operation: Any, like
 
 
 @kernel
-def run_again_over_sockets(prepared: Any, until: Any) -> Any:
+def run_again_over_sockets(prepared: Any, until: Any) -> int:
     """Run a prepared collective once more, as the next of its communicator; for kernels that stay away from Python.
 
     `prepared` is `PreparedCall.arguments`, `until` is in monotonic nanoseconds. A kernel that gets any status but DONE
@@ -76,7 +76,7 @@ def end_again(turn: Any) -> None:
 
 
 @kernel
-def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: Any, until: Any, control: Any) -> Any:
+def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: Any, until: Any, control: Any) -> int:
     """The same over rings in memory."""
     program, itemsize = work[0], work[1]
     first = control[NEXT_ROW]
@@ -92,7 +92,7 @@ def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: 
 
 
 @kernel
-def run_again_over_rings(prepared: Any, until: Any) -> Any:
+def run_again_over_rings(prepared: Any, until: Any) -> int:
     """The same as `run_again_over_sockets`, over rings in memory."""
     work, addresses, wires, operation, like, control, turn, place = prepared
     begin_again(work, control, turn, place)

@@ -15,9 +15,18 @@ import sys
 from typing import Any
 
 import numpy as np
-from numba.core import types
 
-from collectives.kernels.compiler import add_to_word, copy_bytes, inlined, kernel, load_word, pointer_to, store_word
+from collectives.kernels.compiler import (
+    add_to_word,
+    copy_bytes,
+    inlined,
+    kernel,
+    load_word,
+    pointer_to,
+    poll,
+    store_word,
+    system_call,
+)
 from collectives.kernels.layout import (
     ACTION,
     COUNT,
@@ -47,7 +56,6 @@ from collectives.kernels.system_calls import (
     TIME,
     error_number,
     monotonic_nanoseconds,
-    poll,
 )
 
 _FUTEX_NUMBERS = {"x86_64": 202, "aarch64": 98}
@@ -63,10 +71,6 @@ _FUTEX = _FUTEX_NUMBERS.get(platform.machine(), 0)
 _WAIT, _WAKE = 0, 1
 # How often a sleeping rank looks whether the processes it waits for are alive.
 _LOOK_NANOSECONDS = 100_000_000
-
-_syscall = types.ExternalFunction(
-    "syscall", types.int64(types.int64, types.voidptr, types.int64, types.int64, types.voidptr)
-)
 
 
 def count_words(world_size: int) -> int:
@@ -85,7 +89,7 @@ def ring_bell(words: Any, rank: Any) -> None:
     add_to_word(words, LINE * rank + BELL, 1)
     if load_word(words, LINE * rank + SLEEPS) != 0:
         address = words.ctypes.data + 8 * (LINE * rank + BELL)
-        _syscall(_FUTEX, pointer_to(address), _WAKE, 1, pointer_to(0))
+        system_call(_FUTEX, pointer_to(address), _WAKE, 1, pointer_to(0))
 
 
 @kernel
@@ -106,7 +110,7 @@ def stop(words: Any, rank: Any) -> None:
 
 
 @kernel
-def write_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> Any:
+def write_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> int:
     """Put as many bytes into a ring as there is room for; how many, or -1 when the reader has left."""
     words, rings, capacity, world_size = area
     line = _writer_line(world_size, writer, reader)
@@ -126,7 +130,7 @@ def write_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> 
 
 
 @kernel
-def read_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> Any:
+def read_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> int:
     """Take at most `size` bytes out of a ring; how many, or -1 when it is empty and its writer has left."""
     words, rings, capacity, world_size = area
     line = _writer_line(world_size, writer, reader)
@@ -146,7 +150,7 @@ def read_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> A
 
 
 @kernel
-def look_into_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> Any:
+def look_into_ring(area: Any, writer: Any, reader: Any, address: Any, size: Any) -> int:
     """Copy at most `size` bytes of a ring without taking them out; how many."""
     words, rings, capacity, world_size = area
     line = _writer_line(world_size, writer, reader)
@@ -169,7 +173,7 @@ def _stopped(status: Any, row: Any, peer: Any, control: Any) -> Any:
 
 
 @kernel
-def _move(row: Any, work: Any, addresses: Any, area: Any, rank: Any, control: Any) -> Any:
+def _move(row: Any, work: Any, addresses: Any, area: Any, rank: Any, control: Any) -> int:
     """Send or receive what is possible now."""
     program, itemsize, headers, received, progress = work
     size = program[row, COUNT] * itemsize
@@ -199,7 +203,7 @@ def _move(row: Any, work: Any, addresses: Any, area: Any, rank: Any, control: An
     return DONE
 
 
-@kernel
+@inlined
 def _move_all(first: Any, last: Any, work: Any, addresses: Any, area: Any, rank: Any, control: Any) -> Any:
     """Move every message that can be moved and ring the bells of its peer; status, what is left, whether any moved."""
     program, itemsize, _, _, progress = work
@@ -232,14 +236,14 @@ def _sleep(words: Any, rank: Any, bell: Any, until: Any, scratch: Any) -> Any:
         scratch[TIME], scratch[TIME + 1] = 0, wait
         address = pointer_to(words.ctypes.data + 8 * (LINE * rank + BELL))
         low = np.int64(np.uint64(bell) & np.uint64(0xFFFFFFFF))
-        status = _syscall(_FUTEX, address, _WAIT, low, pointer_to(scratch.ctypes.data + 8 * TIME))
+        status = system_call(_FUTEX, address, _WAIT, low, pointer_to(scratch.ctypes.data + 8 * TIME))
         interrupted = status < 0 and error_number() == INTERRUPTED_CALL
     store_word(words, LINE * rank + SLEEPS, 0)
     return interrupted
 
 
 @kernel
-def _awaits(first: Any, last: Any, work: Any, peer: Any) -> Any:
+def _awaits(first: Any, last: Any, work: Any, peer: Any) -> int:
     """The first row whose message with this peer is not through, or -1."""
     program, itemsize, _, _, progress = work
     for row in range(first, last):
@@ -259,7 +263,7 @@ def _is_dead(descriptor: Any, polls: Any) -> Any:
 
 
 @kernel
-def _find_leaver(area: Any, rank: Any, descriptors: Any, watched: Any, polls: Any, look: Any) -> Any:
+def _find_leaver(area: Any, rank: Any, descriptors: Any, watched: Any, polls: Any, look: Any) -> int:
     """A watched peer that has left or (looked at only now and then) whose process is gone, or -1."""
     words, _, _, world_size = area
     for peer in range(world_size):
@@ -273,7 +277,7 @@ def _find_leaver(area: Any, rank: Any, descriptors: Any, watched: Any, polls: An
 
 
 @kernel
-def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires: Any, until: Any, control: Any) -> Any:
+def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires: Any, until: Any, control: Any) -> int:
     """Run the messages of rows first..last to their end, or say why that did not happen."""
     area, rank, descriptors, watched, polls, spin, scratch = wires
     words = area[0]

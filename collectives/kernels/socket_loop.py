@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.kernels.compiler import inlined, kernel, pointer_to
+from collectives.kernels.compiler import inlined, kernel, pointer_to, poll, recvmsg, sendmsg
 from collectives.kernels.layout import (
     ACTION,
     COUNT,
@@ -45,9 +45,6 @@ from collectives.kernels.system_calls import (
     describe_message,
     error_number,
     monotonic_nanoseconds,
-    poll,
-    recvmsg,
-    sendmsg,
 )
 
 _LONGEST_POLL_MILLISECONDS = 60_000
@@ -62,7 +59,7 @@ def _stopped(status: Any, row: Any, peer: Any, error: Any, control: Any) -> Any:
 
 
 @kernel
-def _send(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any, control: Any) -> Any:
+def _send(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any, control: Any) -> int:
     program, itemsize, headers, _, progress = work
     size = program[row, COUNT] * itemsize
     payload = addresses[program[row, FROM_BUFFER]] + program[row, FROM_OFFSET] * itemsize
@@ -80,7 +77,7 @@ def _send(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any, c
 
 
 @kernel
-def _receive(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any, control: Any) -> Any:
+def _receive(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any, control: Any) -> int:
     program, itemsize, headers, received, progress = work
     size = program[row, COUNT] * itemsize
     payload = addresses[program[row, TO_BUFFER]] + program[row, TO_OFFSET] * itemsize
@@ -142,7 +139,7 @@ def _milliseconds_until(until: Any, scratch: Any) -> Any:
 
 
 @kernel
-def _wait(polls: Any, count: Any, until: Any, spin: Any, scratch: Any) -> Any:
+def _wait(polls: Any, count: Any, until: Any, spin: Any, scratch: Any) -> int:
     """Wait for one of the listed descriptors, for the first `spin` nanoseconds without going to sleep.
 
     A peer that has a core of its own answers within microseconds. Waking up takes longer than that, and on a core that
@@ -160,7 +157,7 @@ def _wait(polls: Any, count: Any, until: Any, spin: Any, scratch: Any) -> Any:
 @kernel
 def exchange_over_sockets(
     first: Any, last: Any, work: Any, addresses: Any, wires: Any, until: Any, control: Any
-) -> Any:
+) -> int:
     """Run the messages of rows first..last to their end, or say why that did not happen."""
     program, _, _, _, progress = work
     descriptors, wake, watched, awaited, polls, rows, spin, scratch = wires

@@ -1,4 +1,4 @@
-"""The C library functions that kernels call, and the constants of this system that go with them.
+"""How kernels describe what they ask of the system, and the constants of this system that go with it.
 
 Structures are int64 arrays: on 64-bit little-endian systems `struct iovec`, `struct msghdr`, `struct pollfd` and
 `struct timespec` are words in a row. Elsewhere the pure Python path is used (`AVAILABLE` is false).
@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import carray
-from numba.core import types
 
-from collectives.kernels.compiler import inlined, pointer_to
+from collectives.kernels.compiler import carray, clock_gettime, errno_location, inlined, pointer_to
 
 AVAILABLE = (
     sys.byteorder == "little"
@@ -37,12 +35,6 @@ WOULD_BLOCK = errno.EAGAIN
 INTERRUPTED_CALL = errno.EINTR
 MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 1)
 
-_errno_location = types.ExternalFunction("__errno_location" if sys.platform == "linux" else "__error", types.voidptr())
-poll = types.ExternalFunction("poll", types.int32(types.voidptr, types.uint64, types.int32))
-sendmsg = types.ExternalFunction("sendmsg", types.int64(types.int32, types.voidptr, types.int32))
-recvmsg = types.ExternalFunction("recvmsg", types.int64(types.int32, types.voidptr, types.int32))
-clock_gettime = types.ExternalFunction("clock_gettime", types.int32(types.int32, types.voidptr))
-
 # Words of the scratch array: two iovec, one msghdr, one timespec.
 IOVEC, MESSAGE, TIME = 0, 4, 12
 SCRATCH_WORDS = 16
@@ -54,12 +46,12 @@ def new_scratch() -> npt.NDArray[np.int64]:
 
 
 @inlined
-def error_number() -> Any:
-    return carray(_errno_location(), (1,), np.int32)[0]
+def error_number() -> int:
+    return carray(errno_location(), (1,), np.int32)[0]
 
 
 @inlined
-def monotonic_nanoseconds(scratch: Any) -> Any:
+def monotonic_nanoseconds(scratch: Any) -> int:
     clock_gettime(np.int32(MONOTONIC), pointer_to(scratch.ctypes.data + 8 * TIME))
     return scratch[TIME] * 1_000_000_000 + scratch[TIME + 1]
 

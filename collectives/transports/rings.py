@@ -11,6 +11,7 @@ import contextlib
 import mmap
 import os
 import socket
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,7 @@ import numpy.typing as npt
 
 from collectives.errors import CollectiveError
 from collectives.kernels import ring_loop, system_calls
+from collectives.kernels.compiler import for_types_of
 from collectives.kernels.program_loop import run_over_rings
 from collectives.transports.contract import Transport, Words, Work
 
@@ -78,6 +80,7 @@ class RingTransport(Transport):
         descriptors = np.full(world_size, -1, np.int64)
         for peer, connection in self._connections.items():
             descriptors[peer] = connection.fileno()
+        self._run: dict[np.dtype[Any], Callable[..., int]] = {}
         self._kernel_area = (area.words, area.rings.ctypes.data, area.capacity, world_size)
         self._watched = np.ones(world_size, np.int64)
         self._watched[rank] = 0
@@ -103,9 +106,12 @@ class RingTransport(Transport):
     def run(self, work: Work, until: int) -> int:
         if not work.fused:
             return super().run(work, until)
-        return run_over_rings(
-            work.kernel_view, work.addresses, self._wires, work.operation or 0, work.like, until, work.control
-        )
+        arguments = (work.kernel_view, work.addresses, self._wires, work.operation or 0, work.like, until, work.control)
+        # All arrays but `like` are of the same types in every call.
+        run = self._run.get(work.like.dtype)
+        if run is None:
+            run = self._run[work.like.dtype] = for_types_of(run_over_rings, *arguments)
+        return run(*arguments)
 
     def send_now(self, peer: int, data: bytes) -> bool:
         copy = np.frombuffer(data, np.uint8)

@@ -10,11 +10,13 @@ import select
 import socket
 import ssl
 import time
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from collectives.kernels import system_calls
+from collectives.kernels.compiler import for_types_of
 from collectives.kernels.layout import (
     ACTION,
     DONE,
@@ -188,6 +190,7 @@ class NativeSocketTransport(SocketTransport):
 
     def __init__(self, rank: int, connections: dict[int, socket.socket], spin_microseconds: int = 0) -> None:
         super().__init__(rank, connections)
+        self._run: dict[np.dtype[Any], Callable[..., int]] = {}
         self._descriptors = np.full(self.world_size, -1, np.int64)
         for peer, connection in connections.items():
             self._descriptors[peer] = connection.fileno()
@@ -218,9 +221,12 @@ class NativeSocketTransport(SocketTransport):
     def run(self, work: Work, until: int) -> int:
         if not work.fused:
             return super().run(work, until)
-        return run_over_sockets(
-            work.kernel_view, work.addresses, self._wires, work.operation or 0, work.like, until, work.control
-        )
+        arguments = (work.kernel_view, work.addresses, self._wires, work.operation or 0, work.like, until, work.control)
+        # All arrays but `like` are of the same types in every call.
+        run = self._run.get(work.like.dtype)
+        if run is None:
+            run = self._run[work.like.dtype] = for_types_of(run_over_sockets, *arguments)
+        return run(*arguments)
 
 
 def is_plain(connections: dict[int, socket.socket]) -> bool:

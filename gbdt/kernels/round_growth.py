@@ -71,6 +71,15 @@ def pick_leaves(
     counters[IS_LAST] = 1 if still_due == 1 else 0
 
 
+@kernel
+def any_child_has_slot(nodes: RecordArray, picked: IntArray, lefts: IntArray, n_picked: int) -> bool:
+    """Whether any child of these leaves has been given a histogram; the root is the only child of node -1."""
+    highest = nodes[0].slot if picked[0] < 0 else np.int64(-1)
+    for k in range(n_picked if picked[0] >= 0 else 0):
+        highest = max(highest, nodes[lefts[k]].slot, nodes[lefts[k] + 1].slot)
+    return highest >= 0
+
+
 @inlined
 def smaller_and_larger(nodes: RecordArray, node: int, left: int) -> tuple[int, int]:
     """The children of a node by their rows everywhere; the root is the only child of node -1."""

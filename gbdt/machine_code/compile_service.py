@@ -67,7 +67,7 @@ class CompileService:
             self._requests.pop(wanted.label, None)
         code = store.read(wanted)
         if code is None:
-            raise CompilationError(request.error or f"{wanted.label} cannot be kept in {store.folder()}")
+            raise CompilationError(request.error or f"{wanted.label} cannot be kept in {store.base_folder()}")
         return code
 
     def _find_or_add(self, wanted: KernelTypes) -> _Request:

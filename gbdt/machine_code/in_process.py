@@ -25,12 +25,12 @@ class _SourcesCache(FunctionCache):
     gone, and reading it would fail instead of missing.
     """
 
-    def __init__(self, function: Callable[..., Any]) -> None:
+    def __init__(self, function: Callable[..., Any], version: str) -> None:
         super().__init__(function)
         self._cache_file = IndexDataCacheFile(
             cache_path=self._cache_path,
-            filename_base=f"{self._impl.filename_base}-{version_digest()[:12]}",
-            source_stamp=version_digest(),
+            filename_base=f"{self._impl.filename_base}-{version[:12]}",
+            source_stamp=version,
         )
 
 
@@ -45,5 +45,5 @@ def compiled_in_process(kernel: Kernel, wanted: KernelTypes) -> Callable[..., An
 def _numba_kernel(kernel: Kernel) -> Any:
     function = NumbaFunctions(_numba_kernel).function_of(kernel)
     dispatcher = numba.jit(**SETTINGS)(function)
-    dispatcher._cache = _SourcesCache(function)
+    dispatcher._cache = _SourcesCache(function, version_digest(kernel.sources))
     return dispatcher

@@ -6,7 +6,10 @@ two, and are called by position.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -16,11 +19,16 @@ from gbdt.machine_code.store import KernelTypes
 
 
 class Kernel:
-    """A function of arrays and numbers; `is_inlined` ones are compiled into the kernels that call them."""
+    """A function of arrays and numbers; `is_inlined` ones are compiled into the kernels that call them.
 
-    def __init__(self, function: Callable[..., Any], is_inlined: bool) -> None:
+    `package` is the folder whose kernels it may call. Machine code is good for one version of that folder and of the
+    one that the function itself is in.
+    """
+
+    def __init__(self, function: Callable[..., Any], is_inlined: bool, package: Path) -> None:
         self.function = function
         self.is_inlined = is_inlined
+        self._package = package
         self.name = name_of(function)
         self.__doc__ = function.__doc__
         self.__module__ = function.__module__
@@ -29,11 +37,13 @@ class Kernel:
         self._entries: dict[Signature, Callable[..., Any]] = {}
 
     def __call__(self, *arguments: Any) -> Any:
+        return self.for_types_of(*arguments)(*arguments)
+
+    def for_types_of(self, *arguments: Any) -> Callable[..., Any]:
+        """What a call with arguments of these types runs; it must never be called with arguments of others."""
         signature = signature_of(arguments)
         entry = self._entries.get(signature)
-        if entry is None:
-            entry = self._find_entry(signature)
-        return entry(*arguments)
+        return self._find_entry(signature) if entry is None else entry
 
     def __repr__(self) -> str:
         return f"<kernel {self.name}>"
@@ -45,6 +55,11 @@ class Kernel:
             from gbdt.machine_code.loader import prepare
 
             prepare(self, KernelTypes(self.name, type_texts(signature)))
+
+    @cached_property
+    def sources(self) -> frozenset[Path]:
+        """The folders whose files machine code is made of."""
+        return frozenset((self._package, Path(inspect.getfile(self.function)).parent))
 
     @property
     def n_entries(self) -> int:
@@ -62,10 +77,11 @@ class Kernel:
 
 
 class Intrinsic:
-    """The name of a function that exists only in compiled code; `gbdt.machine_code.intrinsics` holds what it does."""
+    """The name of a function that exists only in compiled code; what it does is in a module that needs numba."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, module: str = "gbdt.machine_code.intrinsics") -> None:
         self.name = name
+        self.module = module
 
     def __call__(self, *arguments: Any) -> Any:
         raise TypeError(f"{self.name} can only be called by kernels.")

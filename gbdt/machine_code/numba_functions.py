@@ -17,7 +17,6 @@ from numba.core.types.abstract import Type
 from numba.core.types.containers import BaseTuple, UniTuple
 from numba.np.numpy_support import as_dtype, from_dtype
 
-import gbdt.machine_code.intrinsics
 from gbdt.machine_code.argument_types import TypeTexts, dtype_from_text, dtype_text
 from gbdt.machine_code.kernel import Intrinsic, Kernel
 from gbdt.machine_code.named_object import name_of, object_named
@@ -57,7 +56,7 @@ class NumbaFunctions:
 
     def _seen_by_numba(self, value: Any) -> Any:
         if isinstance(value, Intrinsic):
-            return getattr(gbdt.machine_code.intrinsics, value.name)
+            return object_named(f"{value.module}:{value.name}")
         if not isinstance(value, Kernel):
             return value
         if not value.is_inlined:

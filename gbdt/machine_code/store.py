@@ -1,6 +1,6 @@
 """The folder in which machine code waits for the next process: one file for a kernel and its arguments' types.
 
-Code is good for one version of the kernels' sources, of numba, of Python and one kind of processor; a digest of all
+Code is good for one version of the kernel's sources, of numba, of Python and one kind of processor; a digest of all
 these names the folder, so that another version finds its own and never reads this one's.
 """
 
@@ -18,8 +18,9 @@ from pathlib import Path
 
 from gbdt.atomic_file import write_atomically
 from gbdt.machine_code.argument_types import TypeTexts, digest_of, from_json
+from gbdt.machine_code.named_object import object_named
 
-_SOURCES = (Path(__file__).parent, Path(__file__).parent.parent / "kernels")
+_COMPILER_SOURCES = Path(__file__).parent
 _PROCESSOR = Path("/proc/cpuinfo")
 
 
@@ -34,6 +35,12 @@ class KernelTypes:
     def label(self) -> str:
         """A name that is different for every kernel and every combination of types."""
         return f"{self.kernel.removeprefix('gbdt.kernels.').replace(':', '.')}-{digest_of(self.types)}"
+
+    @property
+    def sources(self) -> frozenset[Path]:
+        """The folders whose files the kernel's machine code is made of."""
+        sources: frozenset[Path] = object_named(self.kernel).sources
+        return sources
 
 
 @dataclass(frozen=True)
@@ -75,20 +82,22 @@ def write(wanted: KernelTypes, code: MachineCode) -> None:
 
 
 def _path(wanted: KernelTypes) -> Path:
-    return folder() / f"{wanted.label}.o"
+    return folder(wanted.sources) / f"{wanted.label}.o"
 
 
 @cache
-def folder() -> Path:
-    """Where this version's machine code is kept."""
-    return _writable_base() / f"machine_code-{version_digest()[:16]}"
+def folder(sources: frozenset[Path]) -> Path:
+    """Where the machine code of this version of some kernels is kept."""
+    return base_folder() / f"machine_code-{version_digest(sources)[:16]}"
 
 
-def _writable_base() -> Path:
+@cache
+def base_folder() -> Path:
+    """Where the machine code of all versions of all kernels is kept."""
     chosen = os.environ.get("NUMBA_CACHE_DIR")
     if chosen:
         return Path(chosen) / "dmlgbm"
-    beside_sources = _SOURCES[1] / "__pycache__"
+    beside_sources = _COMPILER_SOURCES / "__pycache__"
     try:
         beside_sources.mkdir(exist_ok=True)
         if os.access(beside_sources, os.W_OK):
@@ -99,10 +108,10 @@ def _writable_base() -> Path:
 
 
 @cache
-def version_digest() -> str:
+def version_digest(sources: frozenset[Path]) -> str:
     """Of everything that machine code depends on besides a kernel's types."""
     digest = hashlib.sha256()
-    for source_folder in _SOURCES:
+    for source_folder in (_COMPILER_SOURCES, *sorted(sources)):
         for path in sorted(source_folder.glob("*.py")):
             digest.update(path.read_bytes())
     versions = [importlib.metadata.version(package) for package in ("numba", "llvmlite", "numpy")]

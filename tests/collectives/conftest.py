@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from collectives.launch import run_processes
+from gbdt.machine_code import compile_service
 from tests.collectives import ranks
 from tests.reference.leftovers import nothing_left_behind
 
@@ -14,6 +15,14 @@ from tests.reference.leftovers import nothing_left_behind
 @pytest.fixture(scope="session")
 def _helper_process() -> None:
     run_processes(ranks.nothing, 1)  # multiprocessing starts a process of its own that stays
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _compilers_end_soon() -> Iterator[None]:
+    """Processes that compile kernels wait for more work; here they may not outlast the test that needed one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(compile_service, "_IDLE_SECONDS", 1.0)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -8,39 +8,22 @@ import threading
 import time
 from typing import Any
 
-import numba
 import numpy as np
 import pytest
 
 from collectives import AbortedError, CollectiveError, CollectiveTimeout, Communicator, JoinOptions, MismatchError
 from collectives.kernel_calls import KernelCalls, PreparedCall
 from collectives.kernels.layout import DONE
-from collectives.kernels.program_loop import run_again_over_rings, run_again_over_sockets
-from collectives.kernels.system_calls import monotonic_nanoseconds, new_scratch
+from collectives.kernels.program_loop import run_again_over_sockets
+from collectives.kernels.system_calls import new_scratch
 from collectives.launch import run_processes, run_threads
-from tests.collectives import ranks
+from tests.collectives import kernel_rounds, ranks
+from tests.collectives.kernel_rounds import many_after
 
 HOLD_SECONDS = 1.0
 
 
-def make_rounds(run_again: Any) -> Any:
-    @numba.njit(nogil=True)
-    def rounds(sums: Any, totals: Any, part: Any, everybody: Any, values: Any, n_rounds: Any, until: Any) -> Any:
-        """In every round: add up, take the own block as the next part, and gather the parts into the next values."""
-        for _ in range(n_rounds):
-            status = run_again(sums, until)
-            if status != DONE:
-                return status
-            part[:] = totals % 1000
-            status = run_again(everybody, until)
-            if status != DONE:
-                return status
-        return DONE
-
-    return rounds
-
-
-ROUNDS = {"tcp": make_rounds(run_again_over_sockets), "memory": make_rounds(run_again_over_rings)}
+ROUNDS = {"tcp": kernel_rounds.rounds_over_sockets, "memory": kernel_rounds.rounds_over_rings}
 
 
 def soon(seconds: float = 20.0) -> int:
@@ -56,7 +39,7 @@ def run_rounds(communicator: Communicator, transport: str, n_rounds: int) -> Any
     everybody = calls.all_gather(part, out=np.empty((world_size, 7), np.int64))
     for _ in range(2):  # calls from Python and from kernels take turns
         with calls:
-            arguments = (sums.arguments, sums.result, part, everybody.arguments, values, n_rounds)
+            arguments = (sums.arguments, sums.result, part, everybody.arguments, n_rounds)
             calls.finish(ROUNDS[transport](*arguments, soon()))
             values += everybody.result.reshape(-1)
         assert communicator.all_reduce(np.array([1]))[0] == world_size
@@ -203,18 +186,6 @@ def test_a_transport_without_kernels_says_so() -> None:
 
     with pytest.raises(TypeError, match="has no kernels"):
         run_threads(work, 2, transport="tcp", options=JoinOptions(native=False))
-
-
-@numba.njit(nogil=True)
-def many_after(prepared: Any, start: Any, until: Any, scratch: Any) -> Any:
-    """Wait for a moment, run 200 times, and say when that was done."""
-    while monotonic_nanoseconds(scratch) < start:
-        pass
-    for _ in range(200):
-        status = run_again_over_sockets(prepared, until)
-        if status != DONE:
-            return status, np.int64(0)
-    return DONE, monotonic_nanoseconds(scratch)
 
 
 def run_beside_a_holder(communicator: Communicator) -> float:
