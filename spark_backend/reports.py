@@ -13,6 +13,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from dataclasses import dataclass
 from enum import IntEnum
 from types import TracebackType
@@ -81,6 +82,8 @@ class DriverLine:
 
     def rest(self, patience: float) -> list[Message]:
         """Every message that ranks sent before they ended; one that does not end is waited for this long."""
+        self._closed.set()
+        self._accepting.join()
         for reader in list(self._readers):
             reader.join(patience)
         left = []
@@ -110,10 +113,14 @@ class DriverLine:
         known = Security(self.address.session, self.address.secret)
         with self._listener, Negotiator(known) as negotiator:
             negotiator.listen(self._listener, self._judge)
-            while not self._closed.is_set():
-                for result in negotiator.poll(_POLL_SECONDS):
+            until = float("inf")
+            while (left := until - time.monotonic()) > 0:
+                for result in negotiator.poll(min(left, _POLL_SECONDS)):
                     if isinstance(result, Arrival):
                         self._welcome(result)
+                if self._closed.is_set() and until == float("inf"):
+                    # A rank that has dialled by now may have said its last words already.
+                    until = time.monotonic() + _POLL_SECONDS
 
     def _judge(self, hello: Hello) -> Verdict:
         refusal = Refusal.NONE
