@@ -73,6 +73,11 @@ class DriverLine:
         self._accepting = threading.Thread(target=self._accept, name="dmlgbm-reports", daemon=True)
         self._accepting.start()
 
+    @property
+    def connected(self) -> bool:
+        """Whether a rank has dialled."""
+        return bool(self._connections)
+
     def next(self, patience: float) -> Message | None:
         """The next message, if one comes in time."""
         try:

@@ -7,6 +7,7 @@ call returns.
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 from gbdt.objectives import RowError
@@ -18,6 +19,8 @@ from spark_backend.rank_task import RankMain, RankOrder, iteration_of
 from spark_backend.reports import DriverLine, Kind, Message
 
 _POLL_SECONDS = 0.1
+_SECONDS_BETWEEN_LOOKS = 1.0
+_SECONDS_FOR_SLOTS = 30.0
 _SECONDS_FOR_LAST_WORDS = 30.0
 # The Python process of an executor that was killed may live a little longer and talk.
 _SECONDS_AFTER_LOSS = 1.0
@@ -41,7 +44,7 @@ def run_ranks(
     group = f"dmlgbm-{cluster.session}-{generation}"
     job = BackgroundJob(cluster, stage.collect, group, f"DMLGBM: train, generation {generation}")
     try:
-        _follow(job, line, progress)
+        _follow(job, line, progress, _Starting(cluster, line))
     except BaseException:
         job.cancel()
         raise
@@ -52,11 +55,34 @@ def run_ranks(
     return reports
 
 
-def _follow(job: BackgroundJob, line: DriverLine, progress: Progress) -> None:
+class _Starting:
+    """Notices that ranks cannot start: Spark would wait for missing executors without end."""
+
+    def __init__(self, cluster: SparkCluster, line: DriverLine) -> None:
+        self._cluster = cluster
+        self._line = line
+        self._enough_at = time.monotonic()
+        self._looked_at = time.monotonic()
+
+    def check(self) -> None:
+        now = time.monotonic()
+        if self._line.connected or now < self._looked_at + _SECONDS_BETWEEN_LOOKS:
+            return
+        self._looked_at = now
+        n_slots, n_ranks = self._cluster.slots(), self._line.address.n_ranks
+        if n_slots >= n_ranks:
+            self._enough_at = now
+        elif now > self._enough_at + _SECONDS_FOR_SLOTS:
+            raise RanksLostError(f"{n_ranks} ranks wait for as many slots, but there are {n_slots}")
+
+
+def _follow(job: BackgroundJob, line: DriverLine, progress: Progress, starting: _Starting) -> None:
     told = False
     while not job.done:
         message = line.next(_POLL_SECONDS)
-        if message is not None:
+        if message is None:
+            starting.check()
+        else:
             _hear(message, progress)
         if progress.stop_reason is not None and not told:
             told = True
