@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from typing import Any
 
 from pyspark.sql import SparkSession
 from sklearn.datasets import load_breast_cancer
@@ -32,7 +33,8 @@ def main() -> None:
     local = DMLGBMClassifier(n_estimators=20).fit(table.drop(columns="target"), table["target"])
     print("Same bytes as a local fit:", model.booster_.to_bytes() == local.booster_.to_bytes())
 
-    model.predict_proba(model.predict(frame)).select("target", "prediction", "probability").show(3, truncate=False)
+    predicted: Any = model.predict_proba(model.predict(frame))
+    predicted.select("target", "prediction", "probability").show(3, truncate=False)
     spark.stop()
 
 
