@@ -53,7 +53,11 @@ def locally(case: Case) -> Any:
 
 @pytest.mark.parametrize(
     "case",
-    [classes_with_weights, numbers_with_rows_set_aside, queries_across_partitions],
+    [
+        classes_with_weights,
+        queries_across_partitions,
+        pytest.param(numbers_with_rows_set_aside, marks=pytest.mark.slow),
+    ],
     ids=lambda case: case.__name__,
 )
 def test_fit_on_spark_is_the_local_fit(spark: Any, case: Callable[[], Case]) -> None:
@@ -71,6 +75,7 @@ def test_fit_on_spark_is_the_local_fit(spark: Any, case: Callable[[], Case]) -> 
     assert not spark.sparkContext._jsc.getPersistentRDDs(), "what the fit kept must be given back"
 
 
+@pytest.mark.slow
 def test_evaluation_frames_and_local_sets_are_watched_and_callbacks_run_here(spark: Any) -> None:
     table = mixed_frame().assign(target=signal)
     other = mixed_frame(300, seed=5).assign(target=lambda X: signal(X, 6))
@@ -94,6 +99,7 @@ def test_evaluation_frames_and_local_sets_are_watched_and_callbacks_run_here(spa
     assert found.evals_result_ == expected.evals_result_
 
 
+@pytest.mark.slow
 def test_vector_columns_are_one_feature_for_each_element(spark: Any) -> None:
     from pyspark.ml.linalg import SparseVector, Vectors
 
@@ -138,6 +144,7 @@ def test_columns_are_checked_before_anything_runs(spark: Any) -> None:
         model.predict(frame)
 
 
+@pytest.mark.slow
 def test_errors_of_the_data_and_of_ranks_reach_the_driver_with_their_kind(spark: Any) -> None:
     frame = on_spark(spark, pd.DataFrame({"a": np.arange(60.0), "y": [*np.ones(59), np.nan]}), 2)
     with pytest.raises(ValueError, match=r"In partition 1 .*: y holds NaN in row 29"):
@@ -151,6 +158,7 @@ def failing_objective(y: Any, prediction: Any) -> Any:
     raise ZeroDivisionError("a function of the user")
 
 
+@pytest.mark.slow
 def test_example_runs(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setattr(type(spark), "stop", lambda session: None)  # it is that of all tests
     runpy.run_path(str(Path(__file__).parents[2] / "examples" / "spark_fit.py"), run_name="__main__")

@@ -33,7 +33,7 @@ class SlowTree(DecisionTreeClassifier):
     ("estimator", "grid"),
     [
         (DMLGBMClassifier(num_leaves=7), {"n_estimators": [2, 4], "learning_rate": [0.1, 0.3]}),
-        (DecisionTreeClassifier(random_state=0), {"max_depth": [1, 3]}),
+        pytest.param(DecisionTreeClassifier(random_state=0), {"max_depth": [1, 3]}, marks=pytest.mark.slow),
     ],
     ids=["sharing work", "foreign estimator"],
 )
@@ -51,6 +51,7 @@ def accuracy(estimator: Any, X: Any, y: Any) -> float:
     return float(np.mean(estimator.predict(X) == y))
 
 
+@pytest.mark.slow
 def test_time_budget_ends_a_search_and_leaves_no_job_behind(spark: Any, rows: Any) -> None:
     grid = {"max_depth": list(range(1, 60))}
     started = time.monotonic()
