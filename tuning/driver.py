@@ -71,6 +71,7 @@ class Driver:
         self._journal = journal
         self._watchers = watchers
         self._started = time.monotonic()
+        self._closed = False
         self._data: SearchData | None = None
         self._splits: dict[str, Split] = {}
         self._calls: dict[int, FitCall] = {}
@@ -147,7 +148,10 @@ class Driver:
         self._submitted.clear()
 
     def close(self) -> None:
-        """End the search; the report is complete after this."""
+        """End the search; the report is complete after this. Closing twice does nothing."""
+        if self._closed:
+            return
+        self._closed = True
         self.report.seconds = time.monotonic() - self._started
         traffic = self.executor.traffic()
         self.report.bytes_placed, self.report.bytes_of_units = traffic["bytes_placed"], traffic["bytes_of_units"]

@@ -97,8 +97,9 @@ class HyperbandSearchCV(TrialSearch, BaseSearchCV):  # type: ignore[misc]
     factor : float, default=3
         One in `factor` candidates moves up to a rung with `factor` times the resource.
 
-    `cv_results_` has the columns `bracket`, `iter` (the rung) and `n_resources` beside scikit-learn's. The best candidate is
-    chosen among those with the most resources. `n_brackets_`, `n_candidates_` and `n_resources_` describe the brackets.
+    `cv_results_` has the columns `bracket`, `iter` (the rung) and `n_resources` beside scikit-learn's. The best
+    candidate is chosen among those with the most resources. `n_brackets_`, `n_candidates_` and `n_resources_` describe
+    the brackets.
     {PARAMETERS}"""
 
     def __init__(

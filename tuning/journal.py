@@ -100,8 +100,8 @@ class FileJournal:
         changed += [name for name in written if name not in subject]
         if changed:
             raise JournalError(
-                f"journal={str(self._path)!r} belongs to another search: {', '.join(changed)} changed. Name another file, "
-                "or delete this one to start anew."
+                f"journal={str(self._path)!r} belongs to another search: {', '.join(changed)} changed. Name another "
+                "file, or delete this one to start anew."
             )
 
 

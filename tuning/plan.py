@@ -8,7 +8,7 @@ The contract of a runner, `runner(calls, data, counters) -> iterator of results`
 * it is a function of a module (workers find it by name), and yields one `FitResult` a call, in the order of the calls;
 * a result equals that of `run_call` in everything but times, whatever was shared and whatever `data.memory` holds;
 * an exception ends the unit: with `error_score="raise"` that is how a model's error comes out;
-* it adds what it did and saved to `counters`; names that are not known elsewhere appear in `search_report_` as they are.
+* it adds what it did and saved to `counters`; all names appear in `search_report_`.
 """
 
 from __future__ import annotations

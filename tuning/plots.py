@@ -11,7 +11,8 @@ import numpy.typing as npt
 def plot_search(search: Any, metric: str | None = None, figure: Any = None) -> Any:
     """Draw a fitted search: one panel for each parameter that varies, and the best score so far over time.
 
-    `metric` is the name of the score where there are several; `figure` a matplotlib figure to draw into. Returns the figure.
+    `metric` is the name of the score where there are several; `figure` a matplotlib figure to draw into. Returns the
+    figure.
     """
     try:
         from matplotlib import pyplot

@@ -108,6 +108,7 @@ class SearchOnExecutors:
             self._finish_stopped_search()
         if self._search_run.driver.stopped is not None:
             self._use_what_is_complete()
+        self._search_run.close()  # the refit needs the cores and the memory
 
     def _finish_stopped_search(self) -> None:
         """Set what scikit-learn would have set after its last round."""

@@ -53,6 +53,7 @@ class TrialSearch(SearchOnExecutors):
             self._evaluate(evaluate_candidates, resource, list(group), callback_ctx)
         if callback_ctx is not None:
             callback_ctx.call_on_fit_task_end(estimator=self)
+        self._search_run.close()
 
     def _evaluate(self, evaluate: Any, resource: Resource, steps: Sequence[Step], callback_ctx: Any) -> None:
         options = {}

@@ -192,8 +192,8 @@ class DaskExecutor:
     def _require_cluster(self) -> None:
         if self._client.status != "running":
             raise ExecutorError(
-                f"The Dask client {self._client.id} is {self._client.status} in the middle of a search: connect a new client "
-                "and run the search again, with journal= to keep what is finished."
+                f"The Dask client {self._client.id} is {self._client.status} in the middle of a search: connect a new "
+                "one and run the search again, with journal= to keep what is finished."
             )
 
 
