@@ -49,7 +49,7 @@ def race_table(records: Sequence[Record]) -> tuple[str, str]:
         both = _ratio(fit), _ratio(peak)
         if workers == 2 and None not in both:
             ratios.append(both)
-        local = fit["ours"] / fit[LOCAL] if fit["ours"] and fit[LOCAL] else None
+        local = _quotient(fit["ours"], fit[LOCAL])
         rows.append(
             [
                 f"{dataset}, {workers}",
@@ -144,7 +144,11 @@ def _least(group: Sequence[Record], system: str, name: str) -> float | None:
 def _ratio(values: dict[str, float | None]) -> float | None:
     """Ours over the better peer."""
     ours, peers = values["ours"], [value for system in PEERS if (value := values[system]) is not None]
-    return ours / min(peers) if ours is not None and peers else None
+    return _quotient(ours, min(peers, default=None))
+
+
+def _quotient(above: float | None, below: float | None) -> float | None:
+    return None if above is None or below is None else above / below
 
 
 def _shown(value: float | None, form: str, factor: float = 1.0) -> str:

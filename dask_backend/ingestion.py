@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from dask_backend.alignment import aligned
 from dask_backend.cluster import Cluster, Handle, ReadFunction
 from dask_backend.placement import place_shares
 from dask_backend.row_inputs import PartitionInputs
@@ -195,7 +196,7 @@ def place_evaluation(
 def _sampled(
     rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int, n_total: int, parameters: BinningParameters
 ) -> SampledRows:
-    table = rows_of(parts, rules, cut).table
+    table = rows_of(aligned(parts), rules, cut).table
     return sample_rows(table, first_row_number=first_row, n_total_rows=n_total, parameters=parameters)
 
 
@@ -205,7 +206,7 @@ def _columns(sample: SampledRows, first: int, last: int) -> SampledRows:
 
 def _summarised(samples: list[SampledRows], parameters: BinningParameters) -> list[ColumnSummary]:
     with Workers(threads_of_task(1)) as workers:
-        return summarise_columns(samples, parameters, workers)
+        return summarise_columns(aligned(samples), parameters, workers)
 
 
 def _binned(
@@ -219,13 +220,13 @@ def _binned(
     plan: BinningPlan,
     initial_model: Booster | None,
 ) -> Receipt:
-    rows = rows_of(parts, rules, cut)
+    rows, plan = rows_of(aligned(parts), rules, cut), aligned(plan)
     address = this_worker()
     with Workers(threads_of_task(1)) as workers:
         binned = bin_partition(rows.table, plan, first_row_number=first_row, workers=workers)
         start = None
         if initial_model is not None:
-            start = start_scores(initial_model, rows.table, rows.init_score, workers)
+            start = start_scores(aligned(initial_model), rows.table, rows.init_score, workers)
     if not binned.clashing:
         beside = PartitionRows(rows.target, rows.weight, rows.init_score, rows.group_starts, start)
         store_of(session, address).partitions[share] = RankPartition(binned, beside)
@@ -236,7 +237,7 @@ def _binned(
 def _watched(
     session: str, number: int, share: int, rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int
 ) -> Receipt:
-    rows = rows_of(parts, rules, cut)
+    rows = rows_of(aligned(parts), rules, cut)
     address = this_worker()
     store_of(session, address).evaluation[number, share] = EvaluationPart(
         rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts, first_row

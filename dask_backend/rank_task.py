@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from collectives import Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
+from dask_backend.alignment import aligned
 from dask_backend.worker_store import WorkerStore, drop_store, store_of
 from gbdt.callbacks import TrainingState
 from ranks.rank import Checkpoint, CountedIteration, RankEvaluationSet, RankResult, RankTask, train_rank
@@ -132,7 +133,7 @@ def run_rank(order: RankOrder, rank: int, place: RankPlace) -> RankOutcome:
     watcher = threading.Thread(target=_watch, args=(worker, key, running), name=f"dmlgbm-watch-{rank}", daemon=True)
     watcher.start()
     try:
-        return _train(order, rank, place, store, running, worker)
+        return _train(aligned(order), rank, place, store, running, worker)
     finally:
         running.over.set()
         watcher.join()

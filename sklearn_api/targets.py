@@ -154,7 +154,7 @@ def _of_length(values: npt.NDArray[Any], n_rows: int, name: str) -> npt.NDArray[
 def _numbers(values: npt.NDArray[Any], name: str) -> FloatArray:
     """The values as float64; text is read if it spells a number."""
     if values.dtype.kind in "biuf":
-        return np.ascontiguousarray(values, dtype=np.float64)
+        return np.require(values, np.float64, ["C", "A"])
     if values.dtype.kind in "mMc":
         raise TypeError(f"{name} has dtype {values.dtype}: convert it to numbers.")
     try:
