@@ -50,7 +50,7 @@ class GrowingTree:
     every_row: bool
     n_rounds: int
 
-    def __init__(self, n_rows: int, parameters: TrainParameters) -> None:
+    def __init__(self, n_rows: int, parameters: TrainParameters, scratch: npt.NDArray[np.uint32] | None = None) -> None:
         # Rounds may expand leaves in vain, up to as many again as the tree has.
         self.max_splits = 2 * (parameters.num_leaves - 1)
         n_nodes = 2 * self.max_splits + 1
@@ -60,7 +60,8 @@ class GrowingTree:
         self.counts = np.zeros(n_nodes, np.int64)
         self.words = np.empty((2, n_rows), np.int64)
         self.rows = np.empty(n_rows, np.uint32)
-        self.scratch = np.empty(n_rows, np.uint32)
+        # Room to rearrange rows in; trees that are expanded one after the other may share it.
+        self.scratch = np.empty(n_rows, np.uint32) if scratch is None else scratch
         self.labels: Labels = np.empty(n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self.picked = np.empty(self.max_splits + 1, np.int64)
         self.lefts = np.empty(self.max_splits + 1, np.int64)
@@ -138,7 +139,8 @@ class RoundGrower:
         self._parameters = parameters
         self._workers = workers
         self._expander = expander
-        self._trees = [GrowingTree(dataset.n_rows, parameters) for _ in range(n_at_once)]
+        scratch = np.empty(dataset.n_rows, np.uint32)
+        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch) for _ in range(n_at_once)]
         self.rounds = Rounds()
 
     @property

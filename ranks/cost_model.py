@@ -90,8 +90,8 @@ class Plan:
 class Workload:
     """What decides the cost of a tree. `n_bins` are those of all features together.
 
-    `n_category_bins` of them belong to categorical features; `most_columns` are those of the rank with most columns in
-    feature mode, where columns are dealt so that all have as many bins.
+    `n_category_bins` of them belong to categorical features. Features that share a column are stored in `n_columns`;
+    `most_columns` are those of the rank with most in feature mode, where all get about as many bins.
     """
 
     n_rows: int
@@ -102,6 +102,7 @@ class Workload:
     n_trees: int = 100
     top_k: int = 20
     n_category_bins: int = 0
+    n_columns: int | None = None
     most_columns: int | None = None
 
     def __str__(self) -> str:
@@ -116,15 +117,16 @@ class Workload:
     def work(self, mode: str) -> float:
         """Seconds that the slowest rank computes for a tree."""
         ranks = self.n_ranks
-        histograms = _HISTOGRAM_VISITS * self.n_rows * self.n_features * _ADD_BIN / ranks
+        n_columns = self.n_features if self.n_columns is None else self.n_columns
+        histograms = _HISTOGRAM_VISITS * self.n_rows * n_columns * _ADD_BIN / ranks
         all_bins = self.n_leaves * self.n_bins
         rows = self.n_rows * (_PARTITION_VISITS * _MOVE_ROW + _BOOST_ROW)
         categories = self.n_leaves * self.n_category_bins
         search = 2 * ((all_bins - categories) * _SEARCH_BIN + categories * _SEARCH_CATEGORY)
         rounds = self.n_rounds * _EACH_ROUND[mode]
         if mode == "feature":
-            columns = self.n_features / ranks if self.most_columns is None else self.most_columns
-            histograms = _HISTOGRAM_VISITS * self.n_rows * columns * _ADD_BIN
+            own_columns = n_columns / ranks if self.most_columns is None else self.most_columns
+            histograms = _HISTOGRAM_VISITS * self.n_rows * own_columns * _ADD_BIN
             marks = _PARTITION_VISITS * self.n_rows * _MARK_ROW
             return histograms + rows + marks + search / ranks + rounds
         if mode == "data":

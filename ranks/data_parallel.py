@@ -29,10 +29,10 @@ from ranks.leaf_threads import LeafThreads
 
 IntArray = npt.NDArray[np.int64]
 
-# What trees that are grown together may take beyond the first: packed word, row number and label of a row, twice moved;
-# a packed histogram for each leaf.
+# What trees that are grown together may take beyond the first: packed word, row number and label of a row; a packed
+# histogram for each leaf.
 _BYTES_AT_ONCE = 64 << 20
-_BYTES_PER_ROW = 17
+_BYTES_PER_ROW = 13
 _BYTES_PER_POSITION = 8
 
 

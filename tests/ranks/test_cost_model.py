@@ -38,6 +38,12 @@ def test_one_column_of_most_bins_leaves_all_others_to_one_rank() -> None:
     assert choose_tree_learner(workload).tree_learner == "data"
 
 
+def test_features_that_share_columns_cost_what_their_columns_cost() -> None:
+    """The shape of covertype, whose 44 indicators are stored in two columns."""
+    workload = Workload(464_507, 54, 2_600, 63, 2, n_columns=12, most_columns=7)
+    assert choose_tree_learner(workload).tree_learner == "data"
+
+
 def test_the_link_follows_from_the_addresses_of_the_workers() -> None:
     assert link_between(["tcp://10.0.0.1:4000", "tcp://10.0.0.1:4001"]) == SHARED_MEMORY
     assert link_between(["tcp://10.0.0.1:4000", "tcp://10.0.0.2:4000"]) == NETWORK
