@@ -1,6 +1,6 @@
 """A Spark application in a process of its own: fits, predicts and searches on a master, and kills executors meanwhile.
 
-`python cluster_program.py MASTER` prints a line of JSON: what was the same as in this process, and what was lost.
+`python cluster_program.py MASTER fit search` prints a line of JSON: what was the same as in this process, and what was lost.
 """
 
 from __future__ import annotations
@@ -100,9 +100,12 @@ def search_with_a_loss(session: Any) -> dict[str, Any]:
 
 
 def main() -> None:
+    parts = {"fit": fit_with_a_loss, "search": search_with_a_loss}
     session = new_session(sys.argv[1])
+    told: dict[str, Any] = {}
     try:
-        told = {**fit_with_a_loss(session), **search_with_a_loss(session)}
+        for name in sys.argv[2:]:
+            told |= parts[name](session)
     finally:
         session.stop()
     sys.stdout.write(json.dumps(told) + "\n")
