@@ -11,12 +11,14 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
+from spark_backend.frames import require_classic
+
 
 class SparkCluster:
     """The executors of the session that a frame belongs to."""
 
     def __init__(self, frame: Any, session: str) -> None:
-        _require_classic(frame)
+        require_classic(frame)
         self.context = frame.sparkSession.sparkContext
         self.session = session
         self._broadcasts: list[Any] = []
@@ -119,11 +121,3 @@ class BackgroundJob:
             self._value = self._action()
         except Exception as error:  # noqa: BLE001 - raised again by `result`
             self._error = error
-
-
-def _require_classic(frame: Any) -> None:
-    if type(frame).__module__.startswith("pyspark.sql.connect"):
-        raise TypeError(
-            "X is a DataFrame of Spark Connect, whose clients cannot start barrier stages: use a classic session "
-            "(SparkSession.builder.master(...)), or bring the rows here with X.toPandas()."
-        )

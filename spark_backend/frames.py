@@ -93,6 +93,15 @@ def _unnamed(frame: Any, n_features: int, beside: Mapping[str, str], name: str) 
     return others
 
 
+def require_classic(frame: Any) -> None:
+    """Refuse frames of Spark Connect."""
+    if type(frame).__module__.startswith("pyspark.sql.connect"):
+        raise TypeError(
+            "X is a DataFrame of Spark Connect, whose clients have neither barrier stages nor broadcasts: use a classic "
+            "session (SparkSession.builder.master(...)), or bring the rows here with X.toPandas()."
+        )
+
+
 def columns_named(frame: Any, names: Sequence[str]) -> list[Any]:
     """Columns by name; vectors as the structure below Spark ML's type."""
     from pyspark.sql import functions

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_backend.frames import FrameColumns, columns_named
+from spark_backend.frames import FrameColumns, columns_named, require_classic
 
 BlockFunction = Callable[[Any, Any, int], npt.NDArray[Any]]
 """From (model, rows of X, number of threads) to one result for each row."""
@@ -33,6 +33,7 @@ def predict_column(frame: Any, columns: FrameColumns, model: Any, prediction: Co
     """The frame with one more column; nothing is computed."""
     from pyspark.sql import functions
 
+    require_classic(frame)
     if prediction.name in frame.columns:
         raise ValueError(f"X has a column {prediction.name!r} already: drop or rename it, the prediction is called so.")
     shipped = frame.sparkSession.sparkContext.broadcast(model)

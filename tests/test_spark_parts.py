@@ -19,7 +19,7 @@ from gbdt.objectives import RowError
 from ranks.fit_report import TreeCounts
 from ranks.rank import CountedIteration
 from sklearn_api.tables import table_from
-from spark_backend.frames import all_but, columns_of_model
+from spark_backend.frames import all_but, columns_of_model, require_classic
 from spark_backend.rank_task import error_message, iteration_message, iteration_of
 from spark_backend.reports import DriverLine, Kind, RankLine
 
@@ -111,6 +111,14 @@ def frame(*names: str, vector: str = "") -> Any:
 
     fields = [SimpleNamespace(name=name, dataType=VectorUDT() if name == vector else object()) for name in names]
     return SimpleNamespace(columns=list(names), schema=SimpleNamespace(fields=fields))
+
+
+def test_frames_of_spark_connect_are_refused() -> None:
+    class DataFrame:
+        __module__ = "pyspark.sql.connect.dataframe"
+
+    with pytest.raises(TypeError, match="use a classic session"):
+        require_classic(DataFrame())
 
 
 def test_columns_without_another_purpose_are_features() -> None:
