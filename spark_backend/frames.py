@@ -97,8 +97,8 @@ def require_classic(frame: Any) -> None:
     """Refuse frames of Spark Connect."""
     if type(frame).__module__.startswith("pyspark.sql.connect"):
         raise TypeError(
-            "X is a DataFrame of Spark Connect, whose clients have neither barrier stages nor broadcasts: use a classic "
-            "session (SparkSession.builder.master(...)), or bring the rows here with X.toPandas()."
+            "X is a DataFrame of Spark Connect, whose clients have neither barrier stages nor broadcasts: use a "
+            "classic session (SparkSession.builder.master(...)), or bring the rows here with X.toPandas()."
         )
 
 
