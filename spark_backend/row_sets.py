@@ -6,17 +6,17 @@ of those partitions are collected (they are short) and given to every executor.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 from ranks.row_set import RowSet, RowsOf
-from spark_backend.chunks import PartitionReading, chunked
+from spark_backend.chunks import PartitionReading, ReadFunction, chunked
 from spark_backend.cluster import SparkCluster
 from spark_backend.frames import FrameColumns
 
-TakeRows = Any
-"""A function from (partition, number of rows) to the partition with its first rows only."""
+TakeRows = Callable[[Any, int], Any]
+"""From (partition, number of rows) to the partition with its first rows only."""
 
 
 class PartitionsOf(Protocol):
@@ -32,7 +32,7 @@ class PartitionsOf(Protocol):
 class FrameSource:
     """The partitions of a frame. Spark keeps their chunks, so that the frame is computed once."""
 
-    def __init__(self, cluster: SparkCluster, frame: Any, columns: FrameColumns, read: Any) -> None:
+    def __init__(self, cluster: SparkCluster, frame: Any, columns: FrameColumns, read: ReadFunction) -> None:
         self._cluster = cluster
         self._chunks = cluster.keep(chunked(columns, frame))
         self._reading = PartitionReading(columns, read)
