@@ -50,7 +50,7 @@ def open_spark(session: Any, n_jobs: int | None) -> SparkExecutor:
     context = session.sparkContext
     if context._jsc is None or context._jsc.sc().isStopped():
         raise ExecutorError("The SparkSession is stopped: make a new one with SparkSession.builder.getOrCreate().")
-    return SparkExecutor(context, n_jobs)
+    return SparkExecutor(session, n_jobs)
 
 
 class SparkExecutor:
@@ -58,8 +58,9 @@ class SparkExecutor:
 
     name = "spark"
 
-    def __init__(self, context: Any, n_jobs: int | None) -> None:
-        self._context = context
+    def __init__(self, session: SparkSession, n_jobs: int | None) -> None:
+        self._session = session
+        self._context = session.sparkContext
         self._limit = n_jobs if n_jobs is not None and n_jobs > 0 else None
         self._search = uuid.uuid4().hex
         self._round = 0  # jobs of an earlier one were cancelled
@@ -149,7 +150,7 @@ class SparkExecutor:
             splits = {name: self._broadcasts[name] for name in sorted({call.split for call in unit.calls})}
             task = _UnitTask(self._search, data, n_threads, self._broadcasts["shared"], splits)
             self._running.add(number)
-            run = inheritable_thread_target(self._run)
+            run = inheritable_thread_target(self._session)(self._run)
             self._threads.submit(run, self._round, number, self._group, task)
 
     def _run(self, of_round: int, number: int, group: str, task: _UnitTask) -> None:
