@@ -1,6 +1,6 @@
 """A Spark application in a process of its own: fits, predicts and searches on a master, and kills executors meanwhile.
 
-`python cluster_program.py MASTER fit search` prints a line of JSON: what was the same as in this process, and what was lost.
+`python cluster_program.py MASTER fit search` prints a line of JSON: what was the same as in this process.
 """
 
 from __future__ import annotations
