@@ -5,6 +5,8 @@
 PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 PYTEST_ARGS ?=
+# Further extras of pyproject.toml for the tests that need them: `make extras test EXTRAS="spark"`.
+EXTRAS ?=
 BENCH_ARGS ?=
 
 VENV := .venv
@@ -15,13 +17,14 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all lint format bench clean
+.PHONY: help demo test test-all extras lint format bench clean
 .NOTPARALLEL:
 
 help:
 	@echo "make demo      train, evaluate, save and reload a model on a real table"
 	@echo "make test      the quick tests; PYTEST_ARGS='-k binning' narrows them"
 	@echo "make test-all  every test, the slow ones and the comparisons with other libraries included"
+	@echo "make extras    install EXTRAS='spark', for tests that are skipped without them"
 	@echo "make lint      ruff, mypy and the import contracts"
 	@echo "make format    let ruff rewrite what it can"
 	@echo "make bench     measure against the other libraries; BENCH_ARGS are passed on"
@@ -35,6 +38,8 @@ test: $(call installed,dev)
 
 test-all: $(call installed,dev) $(call installed,bench)
 	$(RUN) -m pytest -m "" $(PYTEST_ARGS)
+
+extras: $(foreach extra,$(EXTRAS),$(call installed,$(extra)))
 
 lint: $(call installed,dev)
 	$(RUN) -m ruff check .

@@ -19,10 +19,10 @@ from benchmarks.marked_section import markdown_table, write_section
 from benchmarks.run import PROJECT, start_results
 from collectives import Communicator
 from collectives.launch import run_threads
-from dask_backend.rank import PartitionRows, RankData, RankPartition, RankResult, RankTask, train_rank
 from gbdt.objectives import ObjectiveSettings
 from gbdt.parameters import BinningParameters, TrainParameters
 from gbdt.partition_binning import bin_partition, plan_bins, sample_rows, summarise_columns
+from gbdt.ranks.rank import PartitionRows, RankData, RankPartition, RankResult, RankTask, train_rank
 from gbdt.table import NumericColumn, Table
 
 COMMUNICATION = "communication"

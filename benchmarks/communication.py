@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from collectives import all_reduce_bytes
-from dask_backend.histogram_messages import agreed_length
 from gbdt.kernels.histogram_codec import HEADER_BYTES
 from gbdt.kernels.histogram_exchange import LENGTH_BYTES
 from gbdt.kernels.round_growth import CANDIDATE_WORDS
+from gbdt.ranks.histogram_messages import agreed_length
 
 Mode = Literal["data", "feature", "voting"]
 MODES: tuple[Mode, ...] = ("data", "feature", "voting")

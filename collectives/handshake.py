@@ -49,6 +49,7 @@ class Purpose(IntEnum):
 
     MESH = 1
     PARAMETER_SERVER = 2
+    REPORTS = 3
 
 
 @dataclass(frozen=True)

@@ -7,19 +7,14 @@ shares there are or where they lie.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Protocol
-
-import numpy as np
-import numpy.typing as npt
+from typing import Any
 
 from dask_backend.alignment import aligned
-from dask_backend.checkpoints import rows_digest
 from dask_backend.cluster import Cluster, Handle, ReadFunction
 from dask_backend.placement import place_shares
-from dask_backend.rank import EvaluationPart, PartitionRows, RankPartition
 from dask_backend.row_inputs import PartitionInputs
 from dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
 from dask_backend.worker_threads import threads_of_task
@@ -35,39 +30,13 @@ from gbdt.partition_binning import (
     sample_rows,
     summarise_columns,
 )
-from gbdt.table import Table
+from gbdt.ranks.checkpoints import rows_digest
+from gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
+from gbdt.ranks.row_set import RowSet, RowsOf
 from gbdt.threads import Workers
 
 # A sample of more bytes than this is cut into blocks of columns, one for each worker.
 _BYTES_IN_ONE_PLACE = 16 << 20
-
-
-class Rows(Protocol):
-    """A table and everything that comes with its rows, in the engine's types."""
-
-    @property
-    def table(self) -> Table: ...
-    @property
-    def target(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def weight(self) -> npt.NDArray[np.float64] | None: ...
-    @property
-    def init_score(self) -> npt.NDArray[np.float64] | None: ...
-    @property
-    def group_starts(self) -> npt.NDArray[np.int64] | None: ...
-
-
-class Cut(Protocol):
-    """Which rows of which partitions form a share."""
-
-    @property
-    def partitions(self) -> tuple[int, ...]: ...
-    @property
-    def n_rows(self) -> int: ...
-
-
-RowsOf = Callable[[Sequence[Any], Any, Any], Rows]
-"""From (partitions, rules, cut) to the rows of a share."""
 
 
 class PartitionSource:
@@ -107,21 +76,10 @@ class PartitionSource:
 
 
 @dataclass(frozen=True)
-class RowSet:
-    """Rows of one kind: the partitions they come from, the rules that all workers share, and the shares."""
+class PartitionRowSet(RowSet):
+    """Rows whose partitions are values on the workers."""
 
     source: PartitionSource
-    rules: Any
-    cuts: Sequence[Any]
-    rows_of: RowsOf
-
-    @property
-    def first_rows(self) -> list[int]:
-        return np.concatenate([[0], np.cumsum([cut.n_rows for cut in self.cuts])]).astype(int).tolist()
-
-    @property
-    def n_rows(self) -> int:
-        return self.first_rows[-1]
 
     def parts_of(self, share: int) -> list[Handle]:
         return self.source.handles(self.cuts[share].partitions)
@@ -132,7 +90,9 @@ class RowSet:
         return self.source.handles([self.cuts[share].partitions[0] for share in shares])
 
 
-def cut_bins(cluster: Cluster, rows: RowSet, n_features: int, parameters: BinningParameters) -> list[ColumnSummary]:
+def cut_bins(
+    cluster: Cluster, rows: PartitionRowSet, n_features: int, parameters: BinningParameters
+) -> list[ColumnSummary]:
     """What the sample of all rows says about every column."""
     n_total = rows.n_rows
     samples = cluster.map(
@@ -163,7 +123,7 @@ def cut_bins(cluster: Cluster, rows: RowSet, n_features: int, parameters: Binnin
 class TrainingRows:
     """The training rows of a session, ready to be binned wherever they are needed."""
 
-    rows: RowSet
+    rows: PartitionRowSet
     summaries: Sequence[ColumnSummary]
     initial_model: Booster | None = None
 
@@ -208,7 +168,13 @@ class TrainingRows:
 
 
 def place_evaluation(
-    cluster: Cluster, session: str, number: int, rows: RowSet, shares: Sequence[int], workers: Sequence[str], name: str
+    cluster: Cluster,
+    session: str,
+    number: int,
+    rows: PartitionRowSet,
+    shares: Sequence[int],
+    workers: Sequence[str],
+    name: str,
 ) -> list[Receipt]:
     """Put the rows of an evaluation set on the workers that are going to watch them."""
     first_rows = rows.first_rows

@@ -15,9 +15,10 @@ from typing import Any
 
 from collectives import Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
 from dask_backend.alignment import aligned
-from dask_backend.rank import Checkpoint, CountedIteration, RankEvaluationSet, RankResult, RankTask, train_rank
 from dask_backend.worker_store import WorkerStore, drop_store, store_of
 from gbdt.callbacks import TrainingState
+from gbdt.ranks.rank import Checkpoint, CountedIteration, RankEvaluationSet, RankResult, RankTask, train_rank
+from gbdt.ranks.rank_threads import threads_of_rank
 
 _WATCH_SECONDS = 0.25
 # Reports are collected for this long: fetching each one as it comes would take processor time from training.
@@ -145,7 +146,8 @@ def run_rank(order: RankOrder, rank: int, place: RankPlace) -> RankOutcome:
 def _train(
     order: RankOrder, rank: int, place: RankPlace, store: WorkerStore, running: RunningRank, worker: Any
 ) -> RankOutcome:
-    task = replace(order.task, parameters=replace(order.task.parameters, n_threads=_threads(worker, order.n_jobs)))
+    n_threads = threads_of_rank(int(worker.state.nthreads), order.n_jobs)
+    task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
     tls = tls_contexts(worker)
     with Listener.tcp(worker.ip) as listener:
         data = store.rank_data(task.plan, place.shares)
@@ -175,14 +177,6 @@ def rank_evaluation_sets(
         RankEvaluationSet(name, store.evaluation_parts([each for each in shares if each[0] == number]))
         for number, name in enumerate(names)
     ]
-
-
-def _threads(worker: Any, n_jobs: int | None) -> int:
-    """The threads that the worker has, or fewer: negative numbers count from all of them, as in scikit-learn."""
-    n_threads = int(worker.state.nthreads)
-    if n_jobs is None:
-        return n_threads
-    return min(n_threads, n_jobs) if n_jobs > 0 else max(1, n_threads + 1 + n_jobs)
 
 
 def tls_contexts(worker: Any) -> TlsContexts | None:

@@ -13,8 +13,6 @@ from typing import Any
 
 from collectives import CollectiveError, MismatchError, Rendezvous, StaleGenerationError
 from dask_backend.cluster import DaskCluster
-from dask_backend.progress import Progress
-from dask_backend.rank import CountedIteration
 from dask_backend.rank_task import (
     RankOrder,
     RankOutcome,
@@ -28,12 +26,11 @@ from dask_backend.rank_task import (
     stop_rank,
 )
 from dask_backend.worker_store import MissingRowsError
+from gbdt.ranks.losses import RanksLostError
+from gbdt.ranks.progress import Progress
+from gbdt.ranks.rank import CountedIteration
 
 _PATIENCE = 1.0
-
-
-class RanksLostError(RuntimeError):
-    """Ranks ended that should not have: training can go on with those that are left."""
 
 
 def run_ranks(

@@ -10,29 +10,23 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Any
 
 from collectives import Hub
-from dask_backend.checkpoints import CheckpointFile, fingerprint_of
 from dask_backend.cluster import HERE, Cluster, DaskCluster
-from dask_backend.column_shares import most_columns
-from dask_backend.cost_model import Plan, Workload, choose_tree_learner, link_between
-from dask_backend.fit_report import FitReport, RankReport, fit_report
-from dask_backend.ingestion import RowSet, TrainingRows, cut_bins, place_evaluation
-from dask_backend.progress import Progress
-from dask_backend.rank import RankTask, train_rank
+from dask_backend.ingestion import PartitionRowSet, TrainingRows, cut_bins, place_evaluation
 from dask_backend.rank_task import RankOrder, RankPlace, rank_evaluation_sets
-from dask_backend.session import RanksLostError, run_ranks
+from dask_backend.session import run_ranks
 from dask_backend.worker_store import drop_store, held_shares, store_of
-from gbdt.booster import Booster
 from gbdt.callbacks import Callback, TrainingState
-from gbdt.feature_bins import NumericBins
-from gbdt.metrics import Metric
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
 from gbdt.partition_binning import BinningPlan
-from gbdt.training import TrainingResult
+from gbdt.ranks.checkpoints import CheckpointFile
+from gbdt.ranks.cost_model import link_between
+from gbdt.ranks.fit_report import RankReport, fit_report
+from gbdt.ranks.job import ClusterJob, ClusterResult
+from gbdt.ranks.losses import Losses, RanksLostError, TrainingLostError
+from gbdt.ranks.progress import Progress
+from gbdt.ranks.rank import train_rank
 
 logger = logging.getLogger("dmlgbm")
 
@@ -41,40 +35,8 @@ _SECONDS_FOR_RETURN = 3.0
 _SECONDS_WITHOUT_WORKERS = 60.0
 
 
-class TrainingLostError(RuntimeError):
-    """Workers were lost more often than `max_restarts` allows; the message tells each time."""
-
-
-@dataclass(frozen=True)
-class ClusterJob:
-    """Everything that a fit on a cluster consists of."""
-
-    parameters: TrainParameters  # n_estimators are those to add
-    binning: BinningParameters
-    objective: ObjectiveSettings
-    columns: Booster  # names and categories, no trees
-    training: RowSet
-    evaluation: tuple[tuple[str, RowSet], ...] = ()
-    metrics: tuple[Metric, ...] = ()
-    initial_model: Booster | None = None
-    tree_learner: str = "auto"
-    top_k: int = 20
-    n_jobs: int | None = None
-    max_restarts: int = 3
-    checkpoint_dir: str | None = None
-
-
-@dataclass(frozen=True)
-class ClusterResult:
-    """The trained model, why this parallel mode was chosen, and what it took."""
-
-    training: TrainingResult
-    plan: Plan
-    report: FitReport
-
-
 def train_on_cluster(
-    cluster: Cluster, session: str, job: ClusterJob, callbacks: Sequence[Callback] = ()
+    cluster: Cluster, session: str, job: ClusterJob[PartitionRowSet], callbacks: Sequence[Callback] = ()
 ) -> ClusterResult:
     """Train; whatever happens, the workers keep nothing of it."""
     try:
@@ -96,7 +58,7 @@ class _Run:
         self,
         cluster: Cluster,
         session: str,
-        job: ClusterJob,
+        job: ClusterJob[PartitionRowSet],
         rows: TrainingRows,
         plan: BinningPlan,
         callbacks: Sequence[Callback],
@@ -108,14 +70,14 @@ class _Run:
         self._plan = plan
         self._file: CheckpointFile | None = None
         self._progress = Progress(job.parameters, job.initial_model, callbacks, self._commit)
-        self._losses: list[str] = []
+        self._losses = Losses(job.max_restarts)
 
     def to_the_end(self, digest: int) -> ClusterResult:
         """Run generation after generation until the model is complete."""
         self._restore(digest)
         places = self._places(0)
         self._release()
-        mode = self._mode([place.worker for place in places])
+        mode = self._job.mode(self._plan, len(places), link_between([place.worker for place in places]))
         ranks: list[RankReport] = []
         began = time.monotonic()
         while not self._progress.finished:
@@ -125,58 +87,25 @@ class _Run:
             except RanksLostError as error:
                 # A loss after the last iteration is none.
                 if not self._progress.finished:
-                    self._note(error)
+                    self._losses.note(self._progress.n_iterations, error)
                     places = self._places_after_loss(len(places))
         if self._file is not None:
             self._file.remove()
         seconds, progress = time.monotonic() - began, self._progress
         report = fit_report(
-            mode.tree_learner, seconds, progress.tree_counts, ranks, progress.history(), self._losses, len(places)
+            mode.tree_learner, seconds, progress.tree_counts, ranks, progress.history(), self._losses.told, len(places)
         )
         return ClusterResult(progress.result(), mode, report)
 
     def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> list[RankReport]:
         job, progress = self._job, self._progress
-        task = RankTask(
-            parameters=job.parameters,
-            objective=job.objective,
-            plan=self._plan,
-            feature_names=job.columns.feature_names,
-            categories=job.columns.categories,
-            n_total_rows=job.training.n_rows,
-            metrics=job.metrics,
-            tree_learner=tree_learner,  # type: ignore[arg-type]
-            top_k=job.top_k,
-            initial_model=job.initial_model,
-        )
+        task = job.rank_task(self._plan, tree_learner)
         resume = progress.checkpoint if progress.n_iterations else None
         names = tuple(name for name, _ in job.evaluation)
         order = RankOrder(self._session, generation, task, names, job.n_jobs, resume)
         if isinstance(self._cluster, DaskCluster):
             return [outcome.result.report for outcome in run_ranks(self._cluster, order, places, progress)]
         return [_run_here(order, places[0], progress)]
-
-    def _mode(self, workers: Sequence[str]) -> Plan:
-        job, storage, n_ranks = self._job, self._plan.storage, len(workers)
-        bins = storage.layout["bins"].astype(int)
-        workload = Workload(
-            n_rows=job.training.n_rows,
-            n_features=len(storage.features),
-            n_bins=int(bins.sum()),
-            n_leaves=job.parameters.num_leaves,
-            n_ranks=n_ranks,
-            n_trees=job.parameters.n_estimators,
-            top_k=job.top_k,
-            n_category_bins=int(bins[storage.layout["categorical"] != 0].sum()),
-            n_columns=most_columns(storage, 1),
-            most_columns=most_columns(storage, n_ranks),
-        )
-        plan = choose_tree_learner(workload, link_between(workers))
-        if job.tree_learner != "auto":
-            asked = f"{plan.reasons}\nused: {job.tree_learner}, as tree_learner says"
-            plan = replace(plan, tree_learner=job.tree_learner, reasons=asked)
-        logger.info("tree_learner=%r on %d ranks\n%s", plan.tree_learner, n_ranks, plan.reasons)
-        return plan
 
     # Where rows are.
 
@@ -236,16 +165,6 @@ class _Run:
 
     # Losses.
 
-    def _note(self, error: RanksLostError) -> None:
-        done = self._progress.n_iterations
-        self._losses.append(f"after iteration {done}: {error}")
-        logger.warning("Ranks were lost %s", self._losses[-1])
-        if len(self._losses) > self._job.max_restarts:
-            told = "\n".join(f"  {number + 1}. {loss}" for number, loss in enumerate(self._losses))
-            raise TrainingLostError(
-                f"Ranks were lost {len(self._losses)} times, but max_restarts={self._job.max_restarts}:\n{told}"
-            ) from error
-
     def _places_after_loss(self, n_before: int) -> list[RankPlace]:
         until_returned = time.monotonic() + _SECONDS_FOR_RETURN
         until_any = time.monotonic() + _SECONDS_WITHOUT_WORKERS
@@ -253,7 +172,7 @@ class _Run:
             if n_workers and time.monotonic() > until_returned:
                 break
             if time.monotonic() > until_any:
-                raise TrainingLostError(f"All workers are gone: {self._losses[-1]}")
+                raise TrainingLostError(f"All workers are gone: {self._losses.told[-1]}")
             time.sleep(0.1)
         places = self._places(len(self._losses))
         self._release()
@@ -266,27 +185,9 @@ class _Run:
             self._file.write(checkpoint)
 
     def _restore(self, digest: int) -> None:
-        job = self._job
-        if job.checkpoint_dir is None:
-            return
-        bins = (each.cuts if isinstance(each, NumericBins) else repr(each) for each in self._plan.bins)
-        self._file = CheckpointFile(
-            job.checkpoint_dir,
-            fingerprint_of(
-                (
-                    replace(job.parameters, n_threads=1),
-                    job.objective,
-                    job.columns.feature_names,
-                    job.training.n_rows,
-                    digest,
-                    "voting" if job.tree_learner == "voting" else "exact",
-                    b"" if job.initial_model is None else job.initial_model.to_bytes(),
-                    *bins,
-                )
-            ),
-        )
-        found = self._file.read()
-        if found is not None:
+        self._file = self._job.checkpoint_file(self._plan, digest)
+        found = None if self._file is None else self._file.read()
+        if self._file is not None and found is not None:
             self._progress.restore(found)
             logger.info("going on from iteration %d in %s", self._progress.n_iterations, self._file.path)
 

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dask_backend.cluster import HERE
-from dask_backend.rank import EvaluationPart, RankData, RankPartition
 from gbdt.partition_binning import BinningPlan
+from gbdt.ranks.rank import EvaluationPart, RankData, RankPartition
 
 _lock = threading.Lock()
 _stores: dict[tuple[str, str], WorkerStore] = {}

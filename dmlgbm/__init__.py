@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from gbdt.model_file import ModelFileError
     from gbdt.parameters import ParameterError
     from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, load_model
+    from tuning.hyperband import HyperbandSearchCV
+    from tuning.optuna_search import OptunaSearchCV
+    from tuning.plots import plot_search
+    from tuning.report import SearchReport
+    from tuning.search import GridSearchCV, HalvingGridSearchCV, HalvingRandomSearchCV, RandomizedSearchCV
+    from tuning.validation import cross_val_score, cross_validate
 
 __version__ = "0.1.0"
 
@@ -28,12 +34,22 @@ __all__ = [
     "DMLGBMClassifier",
     "DMLGBMRanker",
     "DMLGBMRegressor",
+    "GridSearchCV",
+    "HalvingGridSearchCV",
+    "HalvingRandomSearchCV",
+    "HyperbandSearchCV",
     "ModelFileError",
+    "OptunaSearchCV",
     "ParameterError",
+    "RandomizedSearchCV",
+    "SearchReport",
     "__version__",
     "checkpoint",
+    "cross_val_score",
+    "cross_validate",
     "load_model",
     "log_evaluation",
+    "plot_search",
     "progress_bar",
     "record_evaluation",
     "time_limit",
@@ -47,6 +63,14 @@ _MODULE_OF = {
         ("checkpoint", "log_evaluation", "progress_bar", "record_evaluation", "time_limit"), "gbdt.callbacks"
     ),
     **dict.fromkeys(("DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"), "sklearn_api"),
+    **dict.fromkeys(
+        ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"), "tuning.search"
+    ),
+    **dict.fromkeys(("cross_val_score", "cross_validate"), "tuning.validation"),
+    "HyperbandSearchCV": "tuning.hyperband",
+    "OptunaSearchCV": "tuning.optuna_search",
+    "SearchReport": "tuning.report",
+    "plot_search": "tuning.plots",
 }
 
 

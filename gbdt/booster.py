@@ -53,6 +53,10 @@ class Booster:
         """The model as it was after that many iterations."""
         return replace(self, trees=self.trees[: n_iterations * self.n_outputs])
 
+    def since(self, n_iterations: int) -> Booster:
+        """The iterations after the first so many, as a model of their own."""
+        return replace(self, trees=self.trees[n_iterations * self.n_outputs :])
+
     def raw_scores(
         self, table: Table, *, n_iterations: int | None = None, n_threads: int = 1
     ) -> npt.NDArray[np.float64]:

@@ -89,15 +89,13 @@ class Forest:
             raise ValueError(
                 f"first_tree={first_tree} and n_trees={n_trees} leave the {self.n_trees} trees of the model"
             )
-        columns = self._used_columns(table)
         scores = np.repeat(base_scores.reshape(self.n_outputs, 1), table.n_rows, axis=1)
-
-        def score_rows(start: int, stop: int) -> None:
-            for first_row, last_row, tiles in self._blocks(columns, start, stop):
-                add_scores(self._arrays, tiles, first_tree, last_tree, first_row, last_row, scores)
-
-        workers.run_ranges(score_rows, table.n_rows, _rows_worth_a_thread(last_tree - first_tree))
+        self._add(table, scores, first_tree, last_tree, workers)
         return scores
+
+    def add_all(self, table: Table, scores: npt.NDArray[np.float64], workers: Workers) -> None:
+        """Add all trees to scores [output, row]: the bits are those of one sum over earlier trees and these."""
+        self._add(table, scores, 0, self.n_trees, workers)
 
     def leaf_indices(self, table: Table, workers: Workers) -> npt.NDArray[np.int32]:
         """The number of the leaf that each row ends in, as [row, tree]."""
@@ -110,6 +108,17 @@ class Forest:
 
         workers.run_ranges(find_rows, table.n_rows, _rows_worth_a_thread(self.n_trees))
         return leaves
+
+    def _add(
+        self, table: Table, scores: npt.NDArray[np.float64], first_tree: int, last_tree: int, workers: Workers
+    ) -> None:
+        columns = self._used_columns(table)
+
+        def score_rows(start: int, stop: int) -> None:
+            for first_row, last_row, tiles in self._blocks(columns, start, stop):
+                add_scores(self._arrays, tiles, first_tree, last_tree, first_row, last_row, scores)
+
+        workers.run_ranges(score_rows, table.n_rows, _rows_worth_a_thread(last_tree - first_tree))
 
     def _used_columns(self, table: Table) -> list[Column]:
         if table.n_features != self._n_features:

@@ -6,9 +6,11 @@ and no threading layer spins on a core that somebody else needs.
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import ContextVar
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -20,9 +22,24 @@ Result = TypeVar("Result")
 ROWS_WORTH_A_THREAD = 65_536
 
 
+_share: ContextVar[int | None] = ContextVar("share of the cores", default=None)
+
+
 def available_threads() -> int:
-    """The cores this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """The cores this process may use, or the share of them that `limited_threads` leaves to the caller."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    share = _share.get()
+    return cores if share is None else max(1, min(cores, share))
+
+
+@contextlib.contextmanager
+def limited_threads(n_threads: int) -> Iterator[None]:
+    """What runs inside, in this thread, takes `n_threads` for all cores: several fits share one machine."""
+    token = _share.set(n_threads)
+    try:
+        yield
+    finally:
+        _share.reset(token)
 
 
 class Workers:

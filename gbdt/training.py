@@ -10,7 +10,7 @@ import numpy.typing as npt
 from gbdt.booster import Booster
 from gbdt.boosting import BoostingRun, TrainingResult, TrainingRows, boost
 from gbdt.callbacks import Callback
-from gbdt.dataset import bin_table
+from gbdt.dataset import Dataset, bin_table
 from gbdt.evaluation import EvaluationSet, Evaluator, start_scores
 from gbdt.grower import TreeGrower
 from gbdt.metrics import Metric
@@ -19,7 +19,7 @@ from gbdt.parameters import BinningParameters, TrainParameters
 from gbdt.table import CategoricalColumn, Category, Table
 from gbdt.threads import Workers
 
-__all__ = ["TrainingResult", "empty_model", "train"]
+__all__ = ["TrainingResult", "empty_model", "local_run", "loss_over", "train"]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -43,26 +43,43 @@ def train(
     rows = TrainingRows(target, weight, init_score, group_starts)
     with Workers(parameters.n_threads) as workers:
         dataset = bin_table(table, binning, workers)
-        loss = objective_for(
-            objective.name_or_callable,
-            target=target,
-            weight=weight,
-            group_starts=group_starts,
-            n_classes=objective.n_classes,
-            alpha=objective.alpha,
-            truncation_level=objective.truncation_level,
-        )
+        loss = loss_over(rows, objective)
         categories = tuple(c.categories if isinstance(c, CategoricalColumn) else None for c in table.columns)
         start = initial_model or empty_model(loss, table.names, categories, first_scores=init_score is None)
         check_outputs(start, loss)
         scores = start_scores(start, table, init_score, workers)
-        # Several outputs: one thread a tree, nothing to wait for. One output: all threads in the tree.
-        n_growers = 1 if loss.n_outputs == 1 else min(workers.n_threads, loss.n_outputs)
-        tree_workers = workers if n_growers == 1 else Workers(1)
-        growers = [TreeGrower(dataset, parameters, tree_workers) for _ in range(n_growers)]
-        run = BoostingRun(parameters, dataset, loss, rows, scores, growers, workers)
+        run = local_run(parameters, dataset, loss, rows, scores, workers)
         evaluators = [Evaluator(one.name, [one], start, metrics, workers) for one in evaluation_sets]
         return boost(run, start, evaluators, callbacks)
+
+
+def loss_over(rows: TrainingRows, objective: ObjectiveSettings) -> Objective:
+    """The objective over the rows of one process."""
+    return objective_for(
+        objective.name_or_callable,
+        target=rows.target,
+        weight=rows.weight,
+        group_starts=rows.group_starts,
+        n_classes=objective.n_classes,
+        alpha=objective.alpha,
+        truncation_level=objective.truncation_level,
+    )
+
+
+def local_run(
+    parameters: TrainParameters,
+    dataset: Dataset,
+    loss: Objective,
+    rows: TrainingRows,
+    scores: FloatArray,
+    workers: Workers,
+) -> BoostingRun:
+    """A run over a data set that one process holds, which adds to `scores`."""
+    # Several outputs: one thread a tree, nothing to wait for. One output: all threads in the tree.
+    n_growers = 1 if loss.n_outputs == 1 else min(workers.n_threads, loss.n_outputs)
+    tree_workers = workers if n_growers == 1 else Workers(1)
+    growers = [TreeGrower(dataset, parameters, tree_workers) for _ in range(n_growers)]
+    return BoostingRun(parameters, dataset, loss, rows, scores, growers, workers)
 
 
 def empty_model(

@@ -1,6 +1,6 @@
-"""Where a call is carried out: in this process, or by Dask where the data is a Dask collection.
+"""Where a call is carried out: in this process, or by Dask or Spark where the data is a collection of theirs.
 
-`dask_backend` is imported when the first collection comes, so that nobody else waits for Dask.
+`dask_backend` and `spark_backend` are imported when the first collection comes, so that nobody else waits for them.
 """
 
 from __future__ import annotations
@@ -29,6 +29,17 @@ def is_dask_collection(value: object) -> bool:
     return dask is not None and bool(dask.is_dask_collection(value))
 
 
+def is_spark_frame(value: object) -> bool:
+    """Whether this is a Spark DataFrame: nobody has one before importing pyspark."""
+    module = sys.modules.get("pyspark.sql.dataframe")
+    return module is not None and isinstance(value, module.DataFrame)
+
+
+def is_collection(value: object) -> bool:
+    """Whether the rows lie on a cluster."""
+    return is_dask_collection(value) or is_spark_frame(value)
+
+
 def numbered(estimator: Any, n_columns: int) -> Sequence[Any]:
     """Columns without names of their own."""
     return range(n_columns)
@@ -40,17 +51,19 @@ def of_classes(estimator: Any, n_columns: int) -> Sequence[Any]:
 
 
 def lazy_on_collections(columns: Columns = numbered) -> Callable[[Method], Method]:
-    """Make a method that gives one result a row work on Dask collections too: it then returns a lazy collection."""
+    """Make a method that gives one result a row work on collections too: it then returns a lazy collection."""
 
     def decorate(method: Method) -> Method:
         signature = inspect.signature(method)
 
         @functools.wraps(method)
         def call(self: Any, X: Any, *given: Any, **options: Any) -> Any:
-            if not is_dask_collection(X):
+            if not is_collection(X):
                 return method(self, X, *given, **options)
             bound = signature.bind(self, X, *given, **options)
             arguments = {name: value for name, value in bound.arguments.items() if name not in ("self", "X")}
+            if is_spark_frame(X):
+                return _predicted_column(self, X, _Call(method.__name__, arguments))
             return _predicted_lazily(self, X, _Call(method.__name__, arguments), columns)
 
         return call  # type: ignore[return-value]
@@ -59,12 +72,12 @@ def lazy_on_collections(columns: Columns = numbered) -> Callable[[Method], Metho
 
 
 def staged_on_collections(stage: str) -> Callable[[Method], Method]:
-    """Make a method that gives results after each iteration work on Dask collections: a lazy one for each stage."""
+    """Make a method that gives results after each iteration work on collections: a lazy one for each stage."""
 
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
         def call(self: Any, X: Any) -> Any:
-            if not is_dask_collection(X):
+            if not is_collection(X):
                 return method(self, X)
             check_is_fitted(self)
             return (getattr(self, stage)(X, num_iteration=n + 1) for n in range(self.n_iter_))
@@ -81,6 +94,10 @@ class _Call:
         self._method = method
         self._arguments = arguments
 
+    @property
+    def column_name(self) -> str:
+        return "rawPrediction" if self._arguments.get("raw_score") else _COLUMN_NAMES[self._method]
+
     def __call__(self, estimator: Any, X: Any, n_threads: int) -> npt.NDArray[Any]:
         own = _snapshot(estimator)
         own.n_jobs = n_threads
@@ -96,6 +113,31 @@ def _predicted_lazily(estimator: Any, X: Any, call: _Call, columns: Columns) -> 
     names = columns(estimator, example.shape[1]) if example.ndim == 2 else ()
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
     return predict_blocks(X, _snapshot(estimator), BlockPrediction(call, example, names, max_threads))
+
+
+# What the column of a prediction on Spark is called: Spark ML's names, as far as it has them.
+_COLUMN_NAMES = {"predict": "prediction", "predict_proba": "probability", "apply": "leaves"}
+
+
+def _predicted_column(estimator: Any, X: Any, call: _Call) -> Any:
+    from spark_backend.frames import columns_of_model
+    from spark_backend.prediction import ColumnPrediction, predict_column
+
+    check_is_fitted(estimator)
+    booster = estimator.booster_
+    columns = columns_of_model(X, booster.feature_names, booster.n_features)
+    example = call(estimator, _missing_table(booster), 1)
+    max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
+    prediction = ColumnPrediction(call, example, call.column_name, max_threads)
+    return predict_column(X, columns, _snapshot(estimator), prediction)
+
+
+def _missing_table(booster: Any) -> Any:
+    if booster.feature_names is None:
+        return np.full((1, booster.n_features), np.nan, np.float32)
+    import pyarrow as pa
+
+    return pa.table({name: pa.nulls(1) for name in booster.feature_names})
 
 
 def _snapshot(estimator: Any) -> Any:
@@ -134,7 +176,7 @@ def warn_of_cluster_parameters(estimator: Any) -> None:
     unused = [name for name, default in _CLUSTER_PARAMETERS.items() if getattr(estimator, name) != default]
     if unused:
         warnings.warn(
-            f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect here: X is not a Dask collection, "
-            "so the fit runs in this process.",
+            f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect here: X is no Dask collection or "
+            "Spark DataFrame, so the fit runs in this process.",
             stacklevel=4,
         )

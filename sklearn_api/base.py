@@ -38,12 +38,13 @@ from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
 from sklearn_api.tables import table_from
 from sklearn_api.targets import FloatArray, IntArray
+from sklearn_api.work_sharing import WorkSharing
 
 MetricFunction = Callable[[Any, Any], tuple[str, float, bool]]
 EvalMetric = str | MetricFunction | Sequence[str | MetricFunction] | None
 
 
-class BoostedTrees(BaseEstimator):
+class BoostedTrees(WorkSharing, BaseEstimator):
     """Gradient-boosted trees behind scikit-learn's interface; the concrete estimators know their targets."""
 
     _target_kind: ClassVar[Target] = "numbers"
@@ -100,6 +101,7 @@ class BoostedTrees(BaseEstimator):
 
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
+        state.pop("_run", None)
         if "booster_" in state:
             state["booster_"] = self.booster_.to_bytes()
         return state
@@ -216,8 +218,11 @@ class BoostedTrees(BaseEstimator):
     def _raw_scores(self, X: Any, num_iteration: int | None = None) -> FloatArray:
         """Scores before any link function, [output, row]."""
         table = self._table_to_predict(X)
-        n_iterations = self._n_iterations(num_iteration)
-        return self.booster_.raw_scores(table, n_iterations=n_iterations, n_threads=n_threads_of(self.n_jobs))
+        n_iterations, n_threads = self._n_iterations(num_iteration), n_threads_of(self.n_jobs)
+        known = self._known_scores(table, n_iterations, n_threads)
+        if known is not None:
+            return known
+        return self.booster_.raw_scores(table, n_iterations=n_iterations, n_threads=n_threads)
 
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
         return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))

@@ -14,7 +14,7 @@ from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
 from sklearn_api.backends import (
-    is_dask_collection,
+    is_collection,
     lazy_on_collections,
     of_classes,
     refuse_client,
@@ -115,7 +115,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
     ) -> Self:
         """Train on the rows of X and their class labels y; see docs/estimators.md for every argument."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
-        if is_dask_collection(X):
+        if is_collection(X):
             rows = CollectionInput(X, y, sample_weight, init_score)
             return fit_collection(self, rows, given, init_model, callbacks, client)
         refuse_client(client)

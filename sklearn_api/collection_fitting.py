@@ -1,4 +1,4 @@
-"""`fit` on Dask collections: what the estimators know, handed to the learner on the cluster.
+"""`fit` on Dask collections and Spark frames: what the estimators know, handed to the learner on the cluster.
 
 The client sees small things only (descriptions of partitions, labels, queries). From these it decides, as a local fit
 of all rows would, what columns, categories, classes and shares there are; workers turn partitions into rows.
@@ -6,17 +6,19 @@ of all rows would, what columns, categories, classes and shares there are; worke
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from gbdt.callbacks import Callback, log_evaluation
 from gbdt.objectives import RowError
-from sklearn_api.collection_rows import Described, described_rows, local_rows, rows_without, split_cuts
+from sklearn_api.backends import is_spark_frame, refuse_client
+from sklearn_api.collection_rows import DaskPlace, Described, split_cuts
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fitting import checked_callbacks, metrics_of, n_outputs_of
@@ -28,10 +30,10 @@ from sklearn_api.row_data import RowData
 from sklearn_api.targets import FloatArray
 
 if TYPE_CHECKING:
-    from dask_backend.cluster import Cluster
-    from dask_backend.ingestion import RowSet
     from gbdt.booster import Booster
     from gbdt.objectives import ObjectiveSettings
+    from gbdt.ranks.job import ClusterJob, ClusterResult
+    from gbdt.ranks.row_set import RowSet
     from sklearn_api.base import BoostedTrees
     from sklearn_api.parameter_values import EngineParameters
 
@@ -54,6 +56,27 @@ class CollectionInput:
         return [self.X, self.y, self.sample_weight, self.init_score, self.group, self.qid]
 
 
+class Place(Protocol):
+    """Where a collection lies and is trained on."""
+
+    def is_collection(self, X: Any) -> bool:
+        """Whether X lies there, too."""
+
+    def described(
+        self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
+    ) -> Described:
+        """Read every partition there, and describe it."""
+
+    def local_rows(self, rows: RowData, name: str) -> RowSet:
+        """Rows of this process, for the ranks to watch."""
+
+    def first_share(self, rows: Any) -> RowData:
+        """The rows of one share, here."""
+
+    def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
+        """Train there."""
+
+
 def fit_collection(
     estimator: Estimator,
     rows: CollectionInput,
@@ -62,34 +85,44 @@ def fit_collection(
     callbacks: Sequence[Callback] | None,
     client: Any = None,
 ) -> Estimator:
-    """Train on the workers of the client that is given or current (or in this process), and store the result."""
-    from dask_backend.cluster import connected
-
+    """Train where the rows are (on the workers of a client, on the executors of Spark), and store the result."""
     parameters = estimator._engine_parameters()
     start = estimator._starting_point(init_model)
-    session = secrets.token_hex(8)
-    watched = [each for one in given for each in (one.X, one.y)]
-    with connected([*rows.collections(), *watched], session, client) as cluster:
-        fit = _CollectionFit(cluster, session, estimator, parameters, start)
+    with _place_of(rows, given, client) as place:
+        fit = _CollectionFit(place, estimator, parameters, start)
         fit.run(rows, given, checked_callbacks(callbacks))
     return estimator
 
 
-class _CollectionFit:
-    """One fit on one cluster."""
+@contextlib.contextmanager
+def _place_of(rows: CollectionInput, given: Sequence[GivenSet], client: Any) -> Iterator[Place]:
+    session = secrets.token_hex(8)
+    if is_spark_frame(rows.X):
+        refuse_client(client)
+        from sklearn_api.frame_rows import SparkPlace
 
-    def __init__(
-        self, cluster: Cluster, session: str, estimator: BoostedTrees, parameters: EngineParameters, start: Start
-    ) -> None:
-        self._cluster = cluster
-        self._session = session
+        with SparkPlace(rows.X, session) as place:
+            yield place
+        return
+    from dask_backend.cluster import connected
+
+    watched = [each for one in given for each in (one.X, one.y)]
+    with connected([*rows.collections(), *watched], session, client) as cluster:
+        yield DaskPlace(cluster, session)
+
+
+class _CollectionFit:
+    """One fit in one place."""
+
+    def __init__(self, place: Place, estimator: BoostedTrees, parameters: EngineParameters, start: Start) -> None:
+        self._place = place
         self._estimator = estimator
         self._parameters = parameters
         self._start = start
         self._name = type(estimator).__name__
 
     def run(self, rows: CollectionInput, given: Sequence[GivenSet], callbacks: Sequence[Callback]) -> None:
-        from dask_backend.train import ClusterJob, train_on_cluster
+        from gbdt.ranks.job import ClusterJob
 
         estimator, parameters, start = self._estimator, self._parameters, self._start
         described = self._described(rows)
@@ -123,7 +156,7 @@ class _CollectionFit:
         report_every = int(estimator.verbose)
         all_callbacks = [*([log_evaluation(report_every)] if report_every else []), *callbacks]
         try:
-            result = train_on_cluster(self._cluster, self._session, job, all_callbacks)
+            result = self._place.train(job, all_callbacks)
         except RowError as error:
             partition, row = place_of_row(training.cuts, error.row)
             place = f"row {sum(described.lengths[:partition]) + row} of X (row {row} of partition {partition})"
@@ -143,7 +176,7 @@ class _CollectionFit:
             self._start.booster,
             estimator.handle_unknown,
         )
-        return described_rows(self._cluster, reader, rows, "read", needs_queries=estimator._needs_queries)
+        return self._place.described(reader, rows, "read", "", estimator._needs_queries)
 
     def _class_weights(self, labels: LabelSummary | None) -> FloatArray | None:
         if labels is None:
@@ -155,20 +188,16 @@ class _CollectionFit:
         return weights
 
     def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedSet:
-        from dask_backend.collections import is_collection
-
-        if not is_collection(given.X):
+        if not self._place.is_collection(given.X):
             name, local = self._estimator._watched(given, columns, classes, n_outputs)
-            return name, local_rows(self._cluster, local, f"local-{given.label}")
+            return name, self._place.local_rows(local, f"local-{given.label}")
         estimator = self._estimator
         label = f" of {given.label}"
         reader = PartitionReader(
             estimator._target_kind, self._name, "auto", columns, estimator.handle_unknown, set_label=label
         )
         rows = CollectionInput(given.X, given.y, given.sample_weight, given.init_score, given.group, given.qid)
-        described = described_rows(
-            self._cluster, reader, rows, f"read-{given.label}", label, needs_queries=estimator._needs_queries
-        )
+        described = self._place.described(reader, rows, f"read-{given.label}", label, estimator._needs_queries)
         described.require_scores(n_outputs)
         schema = unified_columns(described.partitions, f"X{label}")
         rules = RowRules(replace(schema, columns=columns), classes, None, described.lengths, label)
@@ -186,18 +215,17 @@ class _CollectionFit:
         )
         learnt = split_cuts(training.cuts, rows.training, groups and groups.training, described.boundaries)
         watched = split_cuts(training.cuts, rows.validation, groups and groups.validation, described.boundaries)
-        return rows_without(training, learnt), [("validation", rows_without(training, watched))]
+        return replace(training, cuts=learnt), [("validation", replace(training, cuts=watched))]
 
     def _metrics(self, objective: ObjectiveSettings, watched: Sequence[NamedSet]) -> list[Any]:
         estimator = self._estimator
         if not watched:
             return []
 
-        def example() -> RowData:
-            first = watched[0][1]
-            parts = self._cluster.gather(first.parts_of(0))
-            return first.rows_of(parts, first.rules, first.cuts[0])  # type: ignore[return-value]
-
         return metrics_of(
-            self._parameters, objective, estimator.eval_metric, getattr(estimator, "eval_at", ()), example
+            self._parameters,
+            objective,
+            estimator.eval_metric,
+            getattr(estimator, "eval_at", ()),
+            lambda: self._place.first_share(watched[0][1]),
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,10 @@ from sklearn_api.targets import FloatArray, IntArray, group_boundaries, require_
 
 if TYPE_CHECKING:
     from dask_backend.cluster import Cluster
-    from dask_backend.ingestion import PartitionSource, RowSet, RowsOf
+    from dask_backend.ingestion import PartitionRowSet, PartitionSource
+    from gbdt.callbacks import Callback
+    from gbdt.ranks.job import ClusterJob, ClusterResult
+    from gbdt.ranks.row_set import Rows, RowSet, RowsOf
     from sklearn_api.collection_fitting import CollectionInput
 
 # Partitions that take more than this share of the workers' memory are read again for every step.
@@ -26,12 +30,39 @@ _SHARE_OF_MEMORY = 0.3
 _ROWS_OF_A_BLOCK = 4096
 
 
+class DaskPlace:
+    """The workers of a Dask client, or this process: where partitions are read, and where ranks train on them."""
+
+    def __init__(self, cluster: Cluster, session: str) -> None:
+        self._cluster = cluster
+        self._session = session
+
+    def is_collection(self, X: Any) -> bool:
+        from dask_backend.collections import is_collection
+
+        return is_collection(X)
+
+    def described(
+        self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
+    ) -> DescribedPartitions:
+        return described_rows(self._cluster, reader, rows, name, label, needs_queries=needs_queries)
+
+    def local_rows(self, rows: RowData, name: str) -> RowSet:
+        return local_rows(self._cluster, rows, name)
+
+    def first_share(self, rows: PartitionRowSet) -> RowData:
+        return rows.rows_of(self._cluster.gather(rows.parts_of(0)), rows.rules, rows.cuts[0])  # type: ignore[return-value]
+
+    def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
+        from dask_backend.train import train_on_cluster
+
+        return train_on_cluster(self._cluster, self._session, job, callbacks)
+
+
 @dataclass(frozen=True)
-class Described:
+class Described(ABC):
     """A collection whose partitions were read once: what they hold, and where queries start."""
 
-    cluster: Cluster
-    source: PartitionSource
     partitions: Sequence[PartitionDescription]
     boundaries: IntArray | None
     label: str
@@ -40,12 +71,13 @@ class Described:
     def lengths(self) -> tuple[int, ...]:
         return tuple(each.n_rows for each in self.partitions)
 
+    @abstractmethod
     def row_set(self, rules: RowRules, function: RowsOf) -> RowSet:
         """The rows of all partitions in shares."""
-        from dask_backend.ingestion import RowSet
 
-        cuts = share_cuts(self.lengths, self.boundaries)
-        return RowSet(self.source, rules, cuts, function)
+    @abstractmethod
+    def targets(self, rows: Any) -> FloatArray:
+        """The targets of all rows of a set, here."""
 
     def require_scores(self, n_outputs: int) -> None:
         """Whether init_score has a number for each output."""
@@ -56,15 +88,27 @@ class Described:
                     f"{each.n_scores}."
                 )
 
-    def targets(self, rows: RowSet) -> FloatArray:
-        """The targets of all rows, on the client."""
+
+@dataclass(frozen=True)
+class DescribedPartitions(Described):
+    """Partitions of a Dask collection."""
+
+    cluster: Cluster
+    source: PartitionSource
+
+    def row_set(self, rules: RowRules, function: RowsOf) -> PartitionRowSet:
+        from dask_backend.ingestion import PartitionRowSet
+
+        return PartitionRowSet(rules, share_cuts(self.lengths, self.boundaries), function, self.source)
+
+    def targets(self, rows: PartitionRowSet) -> FloatArray:
         arguments = [(rows.rows_of, rows.parts_of(share), rows.rules, cut) for share, cut in enumerate(rows.cuts)]
-        return np.concatenate(self.cluster.gather(self.cluster.map(_target, arguments, "target"))).astype(np.float64)
+        return joined_targets(self.cluster.gather(self.cluster.map(_target_of, arguments, "target")))
 
 
 def described_rows(
     cluster: Cluster, reader: PartitionReader, rows: CollectionInput, name: str, label: str = "", *, needs_queries: bool
-) -> Described:
+) -> DescribedPartitions:
     """Read every partition where it is, and describe it."""
     from dask_backend.ingestion import PartitionSource
     from dask_backend.row_inputs import partition_inputs
@@ -75,12 +119,8 @@ def described_rows(
     inputs = partition_inputs(rows.X, vectors, f"X{label}")
     source = PartitionSource(cluster, reader, inputs, name)
     partitions = _descriptions(cluster, source, reader, f"describe-{name}")
-    for error in (each.error for each in partitions if each.error is not None):
-        raise error
-    if rows.sample_weight is not None:
-        require_weight(any(each.has_weight for each in partitions), f"sample_weight{label}")
-    boundaries = _boundaries(rows, partitions, label) if needs_queries else None
-    return Described(cluster, source, partitions, boundaries, label)
+    boundaries = checked_boundaries(rows, partitions, label, needs_queries)
+    return DescribedPartitions(partitions, boundaries, label, cluster, source)
 
 
 def _descriptions(
@@ -100,9 +140,9 @@ def _descriptions(
     return cluster.gather_each(handles, weigh)
 
 
-def local_rows(cluster: Cluster, rows: RowData, name: str) -> RowSet:
+def local_rows(cluster: Cluster, rows: RowData, name: str) -> PartitionRowSet:
     """Rows of this process in a block for each worker, queries whole."""
-    from dask_backend.ingestion import PartitionSource, RowSet
+    from dask_backend.ingestion import PartitionRowSet, PartitionSource
     from dask_backend.row_inputs import PartitionInputs
 
     n_rows = rows.table.n_rows
@@ -116,7 +156,7 @@ def local_rows(cluster: Cluster, rows: RowData, name: str) -> RowSet:
         first, first_group = first + cut.n_rows, first_group + n_groups
     inputs = [PartitionInputs(number, block, {}) for number, block in enumerate(blocks)]
     cuts = [RowCut(((number, 0, block.table.n_rows),)) for number, block in enumerate(blocks)]
-    return RowSet(PartitionSource(cluster, _as_given, inputs, name), None, cuts, _first)
+    return PartitionRowSet(None, cuts, _first, PartitionSource(cluster, _as_given, inputs, name))
 
 
 def split_cuts(
@@ -140,9 +180,15 @@ def split_cuts(
     return split
 
 
-def rows_without(rows: RowSet, cuts: Sequence[RowCut]) -> RowSet:
-    """The same partitions cut otherwise."""
-    return replace(rows, cuts=cuts)
+def checked_boundaries(
+    rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str, needs_queries: bool
+) -> IntArray | None:
+    """Where queries start, if there are any; what is wrong with a partition is raised."""
+    for error in (each.error for each in partitions if each.error is not None):
+        raise error
+    if rows.sample_weight is not None:
+        require_weight(any(each.has_weight for each in partitions), f"sample_weight{label}")
+    return _boundaries(rows, partitions, label) if needs_queries else None
 
 
 def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str) -> IntArray:
@@ -155,10 +201,19 @@ def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription
     return group_boundaries(sizes, rows.qid, n_rows, (f"group{label}", f"qid{label}"))
 
 
-def _target(rows_of: RowsOf, parts: list[Any], rules: RowRules, cut: RowCut) -> Any:
+def _target_of(rows_of: RowsOf, parts: list[Any], rules: RowRules, cut: RowCut) -> Any:
+    return share_target(rows_of(parts, rules, cut))
+
+
+def share_target(rows: Rows) -> Any:
     """Class numbers of a share, as narrow as they come."""
-    target = rows_of(parts, rules, cut).target
+    target = rows.target
     return target.astype(np.uint8) if target.max(initial=0) < 256 else target
+
+
+def joined_targets(parts: Sequence[Any]) -> FloatArray:
+    """The targets of shares, one after the other."""
+    return np.concatenate(parts).astype(np.float64)
 
 
 def _as_given(number: int, X: Any, vectors: Any) -> Any:

@@ -138,7 +138,9 @@ def _one_for_each_set(given: Any, n_sets: int, name: str) -> list[Any]:
     """A list with an entry for each set; for a single set, the entry itself will do."""
     if given is None:
         return [None] * n_sets
-    is_list = isinstance(given, list | tuple) and all(entry is None or np.ndim(entry) > 0 for entry in given)
+    is_list = isinstance(given, list | tuple) and all(
+        entry is None or isinstance(entry, str) or np.ndim(entry) > 0 for entry in given
+    )
     entries = list(given) if is_list else [given]
     if len(entries) != n_sets:
         raise ValueError(f"{name} has {len(entries)} entries for {n_sets} evaluation sets: pass one for each set.")

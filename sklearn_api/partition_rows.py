@@ -131,14 +131,15 @@ def _slice(partition: ReadPartition, rules: RowRules, start: int, stop: int) -> 
     if (start, stop) == (0, partition.n_rows):
         return RowData(table, target, weight, partition.init_score)
     return RowData(
-        table=_rows_of_table(table, start, stop),
+        table=rows_of_table(table, start, stop),
         target=target[start:stop],
         weight=None if weight is None else weight[start:stop],
         init_score=None if partition.init_score is None else partition.init_score[:, start:stop],
     )
 
 
-def _rows_of_table(table: Table, start: int, stop: int) -> Table:
+def rows_of_table(table: Table, start: int, stop: int) -> Table:
+    """Some consecutive rows, as views."""
     columns: list[CategoricalColumn | NumericColumn | SparseColumn] = []
     for column in table.columns:
         if isinstance(column, CategoricalColumn):

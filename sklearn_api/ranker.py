@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
-from sklearn_api.backends import is_dask_collection, lazy_on_collections, refuse_client, staged_on_collections
+from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -103,7 +103,7 @@ class DMLGBMRanker(BoostedTrees):
     ) -> Self:
         """Train on rows with grades y, in queries given by their sizes (`group`) or by an id for each row (`qid`)."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
-        if is_dask_collection(X):
+        if is_collection(X):
             rows = CollectionInput(X, y, sample_weight, init_score, group, qid)
             return fit_collection(self, rows, given, init_model, callbacks, client)
         refuse_client(client)

@@ -11,7 +11,7 @@ from sklearn.base import RegressorMixin
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
-from sklearn_api.backends import is_dask_collection, lazy_on_collections, refuse_client, staged_on_collections
+from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -100,7 +100,7 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
     ) -> Self:
         """Train on the rows of X and their targets y; see docs/estimators.md for every argument."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
-        if is_dask_collection(X):
+        if is_collection(X):
             rows = CollectionInput(X, y, sample_weight, init_score)
             return fit_collection(self, rows, given, init_model, callbacks, client)
         refuse_client(client)

@@ -120,19 +120,29 @@ def one_for_each_row(y: Any, n_rows: int, name: str) -> npt.NDArray[Any]:
     if y is None:
         raise ValueError(f"This estimator requires {name} to be passed, but the target {name} is None.")
     values = np.asarray(y)
-    if values.ndim == 2 and values.shape[1] == 1:
-        from sklearn.exceptions import DataConversionWarning
-
-        warnings.warn(
-            f"A column-vector {name} was passed when a 1d array was expected. Please change the shape of {name} to "
-            "(n_samples, ), for example using ravel().",
-            DataConversionWarning,
-            stacklevel=4,
-        )
+    if is_column(values):
+        warn_of_column(name)
         values = values[:, 0]
     if values.ndim != 1:
         raise ValueError(f"{name} should be a 1d array with one value for each row, got shape {values.shape} instead.")
     return _of_length(values, n_rows, name)
+
+
+def is_column(values: npt.NDArray[Any]) -> bool:
+    """Whether this is a table of one column, which is taken for a vector."""
+    return values.ndim == 2 and values.shape[1] == 1
+
+
+def warn_of_column(name: str) -> None:
+    """scikit-learn's warning."""
+    from sklearn.exceptions import DataConversionWarning
+
+    warnings.warn(
+        f"A column-vector {name} was passed when a 1d array was expected. Please change the shape of {name} to "
+        "(n_samples, ), for example using ravel().",
+        DataConversionWarning,
+        stacklevel=5,
+    )
 
 
 def _of_length(values: npt.NDArray[Any], n_rows: int, name: str) -> npt.NDArray[Any]:

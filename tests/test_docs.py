@@ -18,7 +18,10 @@ from gbdt.objectives.factory import OBJECTIVE_NAMES
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *DOCS.glob("*.md")])
-QUICK_EXAMPLES = sorted(path for path in (ROOT / "examples").glob("*.py") if path.name != "demo.py")
+# The demo has a test of its own, and so has what needs Spark.
+QUICK_EXAMPLES = sorted(
+    path for path in (ROOT / "examples").glob("*.py") if path.name not in ("demo.py", "spark_fit.py")
+)
 
 
 def anchors_of(page: str) -> set[str]:

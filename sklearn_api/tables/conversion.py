@@ -41,8 +41,11 @@ def _source_of(X: Any, name: str) -> tuple[Any, Iterable[object], _Reader]:
 
         return X, X.columns, polars_frames.columns_of
     if _is_instance(X, "pyarrow", "Table") or _is_instance(X, "pyarrow", "RecordBatch"):
-        from sklearn_api.tables import arrow_tables
+        from sklearn_api.tables import arrow_tables, arrow_vectors
 
+        if arrow_vectors.has_vectors(X):
+            expanded = arrow_vectors.ExpandedTable(X, name)
+            return expanded, expanded.names, arrow_vectors.columns_of
         return X, X.schema.names, arrow_tables.columns_of
     if _is_instance(X, "scipy.sparse", "sparray") or _is_instance(X, "scipy.sparse", "spmatrix"):
         from sklearn_api.tables import sparse_matrices

@@ -19,8 +19,8 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dask_backend import worker_store
-from dask_backend.train import TrainingLostError
 from dmlgbm import DMLGBMRegressor
+from gbdt.ranks.losses import TrainingLostError
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
 N_ITERATIONS = 12

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from collectives.launch import run_processes
-from dask_backend.rank import RankData, RankTask, train_rank
 from gbdt.objectives import ObjectiveSettings
 from gbdt.parameters import BinningParameters, TrainParameters
+from gbdt.ranks.rank import RankData, RankTask, train_rank
 from tests.reference.rank_fits import Deal, Fit, even_deal, every_kind_of_column, over_ranks, random_deal
 
 N_ROWS = 2_003

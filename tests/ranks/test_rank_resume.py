@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_backend.rank import Checkpoint, RankData
 from gbdt.evaluation import EvaluationSet
 from gbdt.metrics import metrics_for
+from gbdt.ranks.rank import Checkpoint, RankData
 from tests.ranks.test_rank_equality import SETTINGS, deal_at_queries, make_fit
 from tests.reference.rank_fits import Fit, even_deal, every_kind_of_column, over_ranks, random_deal
 

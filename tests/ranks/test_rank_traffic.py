@@ -8,11 +8,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dask_backend.data_parallel import feature_blocks
-from dask_backend.histogram_messages import stored_bins
-from dask_backend.rank import CountedIteration
 from gbdt.objectives import ObjectiveSettings
 from gbdt.parameters import TrainParameters
+from gbdt.ranks.data_parallel import feature_blocks
+from gbdt.ranks.histogram_messages import stored_bins
+from gbdt.ranks.rank import CountedIteration
 from gbdt.table import NumericColumn, Table
 from tests.ranks.test_rank_equality import make_fit
 from tests.reference.rank_fits import Fit, even_deal, over_ranks

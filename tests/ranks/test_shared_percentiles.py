@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from collectives import Communicator
 from collectives.launch import run_threads
-from dask_backend.exchange import RankExchange
 from gbdt.objectives.averages import percentile
+from gbdt.ranks.exchange import RankExchange
 from gbdt.shared_percentiles import percentiles_of_groups
 
 

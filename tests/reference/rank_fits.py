@@ -12,16 +12,6 @@ import numpy.typing as npt
 
 from collectives import Communicator
 from collectives.launch import run_threads
-from dask_backend.rank import (
-    EvaluationPart,
-    PartitionRows,
-    RankData,
-    RankEvaluationSet,
-    RankPartition,
-    RankResult,
-    RankTask,
-    train_rank,
-)
 from gbdt.bin_sample import taken
 from gbdt.evaluation import EvaluationSet
 from gbdt.metrics import Metric
@@ -34,6 +24,16 @@ from gbdt.partition_binning import (
     plan_bins,
     sample_rows,
     summarise_columns,
+)
+from gbdt.ranks.rank import (
+    EvaluationPart,
+    PartitionRows,
+    RankData,
+    RankEvaluationSet,
+    RankPartition,
+    RankResult,
+    RankTask,
+    train_rank,
 )
 from gbdt.table import CategoricalColumn, NumericColumn, SparseColumn, Table
 from gbdt.training import TrainingResult, train

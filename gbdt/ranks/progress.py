@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from dask_backend.fit_report import History, TreeCounts
-from dask_backend.rank import Checkpoint, CountedIteration
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback, Evaluation, TrainingState
 from gbdt.evaluation import EarlyStopping
 from gbdt.parameters import TrainParameters
+from gbdt.ranks.fit_report import History, TreeCounts
+from gbdt.ranks.rank import Checkpoint, CountedIteration
 from gbdt.training import TrainingResult
 
 

@@ -13,8 +13,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dask_backend.exchange import RankExchange
-from dask_backend.leaf_threads import LeafThreads
 from gbdt.dataset import Dataset
 from gbdt.grown_tree import GrownTree
 from gbdt.kernels.column_exchange import build_own_columns, mark_rows, split_by_bits
@@ -22,6 +20,8 @@ from gbdt.kernels.layout import Buffers
 from gbdt.kernels.leaf_values import label_rows
 from gbdt.kernels.round_growth import sum_rows
 from gbdt.parameters import TrainParameters
+from gbdt.ranks.exchange import RankExchange
+from gbdt.ranks.leaf_threads import LeafThreads
 from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
 from gbdt.threads import Workers
 

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_backend.exchange import RankExchange
-from dask_backend.rank_data import PartitionRows
 from gbdt.dataset import Dataset
 from gbdt.kernels.layout import NARROW, SPARSE, WIDE
 from gbdt.partition_binning import BinnedPartition, BinningPlan, assembled
+from gbdt.ranks.exchange import RankExchange
+from gbdt.ranks.rank_data import PartitionRows
 from gbdt.row_binning import BinnedRows
 from gbdt.row_numbers import Segment
 from gbdt.storage_plan import StoragePlan, cut_tiles

@@ -13,15 +13,15 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dask_backend.exchange import RankExchange
-from dask_backend.histogram_messages import HistogramMessages, most_bytes, stored_bins
-from dask_backend.leaf_threads import LeafThreads
 from gbdt.dataset import Dataset
 from gbdt.grown_tree import GrownTree
 from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.kernels.voting import build_and_vote, elect, encode_elected, search_elected
 from gbdt.leaf_fitting import label_others
 from gbdt.parameters import TrainParameters
+from gbdt.ranks.exchange import RankExchange
+from gbdt.ranks.histogram_messages import HistogramMessages, most_bytes, stored_bins
+from gbdt.ranks.leaf_threads import LeafThreads
 from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
 from gbdt.threads import Workers
 

@@ -14,13 +14,6 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives import Communicator
-from dask_backend.column_shares import exchange_columns, gathered_rows
-from dask_backend.data_parallel import DataParallel, trees_at_once
-from dask_backend.exchange import RankExchange
-from dask_backend.feature_parallel import FeatureParallel
-from dask_backend.fit_report import RankReport, TreeCounts
-from dask_backend.rank_data import PartitionRows, RankData, RankPartition
-from dask_backend.voting_parallel import VotingParallel
 from gbdt.binned_scores import add_trees
 from gbdt.booster import Booster
 from gbdt.boosting import BoostingRun, Finished, IterationReport, TrainingResult, TrainingRows, boost
@@ -32,6 +25,13 @@ from gbdt.metrics import Metric
 from gbdt.objectives import Objective, ObjectiveSettings, RowError, objective_for
 from gbdt.parameters import TrainParameters
 from gbdt.partition_binning import BinningPlan
+from gbdt.ranks.column_shares import exchange_columns, gathered_rows
+from gbdt.ranks.data_parallel import DataParallel, trees_at_once
+from gbdt.ranks.exchange import RankExchange
+from gbdt.ranks.feature_parallel import FeatureParallel
+from gbdt.ranks.fit_report import RankReport, TreeCounts
+from gbdt.ranks.rank_data import PartitionRows, RankData, RankPartition
+from gbdt.ranks.voting_parallel import VotingParallel
 from gbdt.round_grower import LeafExpander, RoundGrower
 from gbdt.row_numbers import Segment, global_row_number
 from gbdt.table import Category, Table

@@ -8,10 +8,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dask_backend.exchange import RankExchange
 from gbdt.kernels.histogram_codec import HEADER_BYTES, MOST_BYTES_PER_BIN, SLACK
 from gbdt.kernels.histogram_exchange import longest_message, write_messages
 from gbdt.kernels.layout import RecordArray
+from gbdt.ranks.exchange import RankExchange
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

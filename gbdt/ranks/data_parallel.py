@@ -13,9 +13,6 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from dask_backend.exchange import RankExchange
-from dask_backend.histogram_messages import HistogramMessages, most_bytes, stored_bins
-from dask_backend.leaf_threads import LeafThreads
 from gbdt.dataset import Dataset
 from gbdt.grown_tree import GrownTree
 from gbdt.kernels.compiler import for_types_of
@@ -23,6 +20,9 @@ from gbdt.kernels.histogram_exchange import build_and_encode, merge_and_search
 from gbdt.kernels.layout import Buffers, RecordArray
 from gbdt.leaf_fitting import label_others
 from gbdt.parameters import TrainParameters
+from gbdt.ranks.exchange import RankExchange
+from gbdt.ranks.histogram_messages import HistogramMessages, most_bytes, stored_bins
+from gbdt.ranks.leaf_threads import LeafThreads
 from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
 from gbdt.storage_plan import StoragePlan
 from gbdt.threads import Workers

@@ -1,0 +1,4 @@
+"""The learner over ranks, wherever these run: the parallel modes, what ranks tell each other, progress and checkpoints.
+
+It knows the engine and the communication layer, no cluster: `dask_backend` and `spark_backend` start the ranks.
+"""

@@ -1,0 +1,36 @@
+"""Ranks that were lost in the course of a fit, and when that has happened too often."""
+
+from __future__ import annotations
+
+import logging
+
+logger = logging.getLogger("dmlgbm")
+
+
+class RanksLostError(RuntimeError):
+    """Ranks ended that should not have: training can go on with those that are left."""
+
+
+class TrainingLostError(RuntimeError):
+    """Workers were lost more often than `max_restarts` allows; the message tells each time."""
+
+
+class Losses:
+    """The losses of one fit, in order."""
+
+    def __init__(self, max_restarts: int) -> None:
+        self.told: list[str] = []
+        self._max_restarts = max_restarts
+
+    def __len__(self) -> int:
+        return len(self.told)
+
+    def note(self, n_iterations: int, error: RanksLostError) -> None:
+        """Ranks were lost after so many iterations; raises when they may not be started once more."""
+        self.told.append(f"after iteration {n_iterations}: {error}")
+        logger.warning("Ranks were lost %s", self.told[-1])
+        if len(self.told) > self._max_restarts:
+            told = "\n".join(f"  {number + 1}. {loss}" for number, loss in enumerate(self.told))
+            raise TrainingLostError(
+                f"Ranks were lost {len(self.told)} times, but max_restarts={self._max_restarts}:\n{told}"
+            ) from error

@@ -1,0 +1,40 @@
+"""What Spark's Python workers do with partitions of a frame. It loads no scikit-learn: they start sooner without."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from sklearn_api.partition_rows import rows_of_table
+from sklearn_api.partitions import PartitionDescription, ReadPartition, Target, describe
+
+
+@dataclass(frozen=True)
+class Describing:
+    """Describes partitions for a kind of target."""
+
+    target: Target
+
+    def __call__(self, partition: ReadPartition) -> PartitionDescription:
+        return describe(partition, self.target)
+
+
+def first_rows(partition: ReadPartition, n_rows: int) -> ReadPartition:
+    """The partition with its first rows only; it still says how many it had."""
+    assert partition.table is not None
+    return replace(
+        partition,
+        table=rows_of_table(partition.table, 0, n_rows),
+        target=partition.target[:n_rows],
+        weight=None if partition.weight is None else partition.weight[:n_rows],
+        init_score=None if partition.init_score is None else np.ascontiguousarray(partition.init_score[:, :n_rows]),
+        query_ids=None,
+    )
+
+
+def as_given(parts: Sequence[Any], rules: Any, cut: Any) -> Any:
+    """Rows that are in the engine's types already."""
+    return parts[0]

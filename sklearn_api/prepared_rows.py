@@ -1,0 +1,174 @@
+"""Rows that are checked and binned once for many fits, and what such fits remember of the rows they predict.
+
+What a preparation depends on is said here alone: the rows, the fit parameters that belong to rows, and
+`preparation_setting`. Everything else (class weights, the objective, starting scores) is left to each fit.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from gbdt.booster import Booster
+from gbdt.boosting import TrainingRows
+from gbdt.dataset import Dataset, bin_table
+from gbdt.objectives import ObjectiveSettings
+from gbdt.table import Column, Table
+from gbdt.threads import Workers
+from sklearn_api.columns import columns_of
+from sklearn_api.fitting import n_outputs_of
+from sklearn_api.labels import Labels, class_weights, encoded_labels, require_two_weighted_classes
+from sklearn_api.parameter_values import EngineParameters
+from sklearn_api.tables import table_from
+from sklearn_api.targets import (
+    FloatArray,
+    IntArray,
+    group_boundaries,
+    is_column,
+    numeric_target,
+    score_matrix,
+    warn_of_column,
+    weight_vector,
+)
+
+_MOST_TABLES = 2  # the rows that a search tests on, and those it learns from
+
+
+class PredictedTables:
+    """The last tables that models of these rows predicted: a run that grows on adds its new trees to known scores."""
+
+    def __init__(self) -> None:
+        self._tables: list[Table] = []
+        self._lock = threading.Lock()
+
+    def known(self, table: Table) -> Table:
+        """The table, or the one with the same values that is known already."""
+        with self._lock:
+            for place, before in enumerate(self._tables):
+                if _same_values(before, table):
+                    self._tables.append(self._tables.pop(place))
+                    return before
+            self._tables = [*self._tables, table][-_MOST_TABLES:]
+            return table
+
+
+@dataclass(frozen=True)
+class PreparedRows:
+    """A training table as bins, with what belongs to its rows. Fits read it, any number of them at once."""
+
+    setting: Any
+    dataset: Dataset
+    columns: Booster
+    target: FloatArray
+    classes: Labels | None
+    weight: FloatArray | None
+    init_score: Any
+    group_starts: IntArray | None
+    y_is_column: bool
+    predicted: PredictedTables = field(default_factory=PredictedTables)
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that the rows take."""
+        arrays = [*self.dataset.storage, self.target, self.weight, self.group_starts]
+        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def training_rows(self, estimator: Any) -> tuple[TrainingRows, ObjectiveSettings]:
+        """The rows as an estimator of these parameters learns from them."""
+        if self.y_is_column:
+            warn_of_column("y")
+        weight = self.weight
+        if self.classes is not None:
+            weight = class_weights(estimator.class_weight, self.classes, self.target, weight)
+            require_two_weighted_classes(self.classes, self.target, weight)
+        objective = estimator._objective_settings(0 if self.classes is None else len(self.classes))
+        scores = score_matrix(self.init_score, self.dataset.n_rows, n_outputs_of(objective))
+        return TrainingRows(self.target, weight, scores, self.group_starts), objective
+
+
+def preparation_setting(estimator: Any, parameters: EngineParameters) -> Any:
+    """The values of all parameters that a preparation depends on."""
+    listed = estimator.categorical_feature
+    categorical = listed if isinstance(listed, str) or listed is None else tuple(np.asarray(listed, object).tolist())
+    return estimator._target_kind, parameters.binning, categorical
+
+
+def prepared_rows(
+    estimator: Any,
+    parameters: EngineParameters,
+    X: Any,
+    y: Any,
+    sample_weight: Any = None,
+    init_score: Any = None,
+    group: Any = None,
+    qid: Any = None,
+) -> PreparedRows:
+    """Check and bin the rows as `fit` does; the warnings of `fit` come with each fit on them."""
+    table = table_from(X, categorical_feature=estimator.categorical_feature)
+    y_is_column = y is not None and is_column(np.asarray(y))
+    targets = np.asarray(y)[:, 0] if y_is_column else y
+    classes = None
+    if estimator._target_kind == "classes":
+        classes, target = encoded_labels(targets, table.n_rows)
+    else:
+        target = numeric_target(targets, table.n_rows)
+    weight = weight_vector(sample_weight, table.n_rows)
+    group_starts = group_boundaries(group, qid, table.n_rows) if estimator._needs_queries else None
+    with Workers(parameters.train.n_threads) as workers:
+        dataset = bin_table(table, parameters.binning, workers)
+    setting = preparation_setting(estimator, parameters)
+    return PreparedRows(
+        setting, dataset, columns_of(table), target, classes, weight, init_score, group_starts, y_is_column
+    )
+
+
+class StagedScores:
+    """Scores of the tables that one run has predicted, kept up to date by adding the trees since."""
+
+    def __init__(self, tables: PredictedTables) -> None:
+        self._tables = tables
+        self._scored: dict[int, tuple[Table, int, FloatArray]] = {}
+
+    @property
+    def n_bytes(self) -> int:
+        return sum(scores.nbytes for _, _, scores in self._scored.values())
+
+    def raw_scores(self, booster: Booster, table: Table, n_threads: int) -> FloatArray:
+        """What `booster.raw_scores` gives, to the bit."""
+        table = self._tables.known(table)
+        nothing = (table, 0, np.repeat(booster.base_scores[:, None], table.n_rows, axis=1))
+        _, n_iterations, scores = self._scored.pop(id(table), nothing)
+        if n_iterations > booster.n_iterations:
+            return booster.raw_scores(table, n_threads=n_threads)
+        if n_iterations < booster.n_iterations:
+            with Workers(n_threads) as workers:
+                booster.since(n_iterations).forest.add_all(table, scores, workers)
+        while len(self._scored) >= _MOST_TABLES:
+            self._scored.pop(next(iter(self._scored)))
+        self._scored[id(table)] = (table, booster.n_iterations, scores)
+        return scores.copy()
+
+
+def _same_values(one: Table, other: Table) -> bool:
+    if one is other:
+        return True
+    if one.n_rows != other.n_rows or one.n_features != other.n_features:
+        return False
+    return all(_same_column(a, b) for a, b in zip(one.columns, other.columns, strict=True))
+
+
+def _same_column(one: Column, other: Column) -> bool:
+    """Whether two columns hold the same: missing values in the same rows, categories under the same numbers."""
+    if type(one) is not type(other):
+        return False
+    for name, value in vars(one).items():
+        other_value = getattr(other, name)
+        if not isinstance(value, np.ndarray) or not isinstance(other_value, np.ndarray):
+            if value != other_value:
+                return False
+        elif value.dtype != other_value.dtype or not np.array_equal(value, other_value, equal_nan=True):
+            return False
+    return True

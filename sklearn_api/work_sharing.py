@@ -1,0 +1,177 @@
+"""Hooks through which fits share work: rows prepared once, runs taken further instead of started again.
+
+A search calls them by name and knows no estimator of ours: any estimator with these methods takes part.
+
+* `preparation_key(**fit_params)`: fits with equal keys, rows and fit parameters may share one preparation; None if this
+  fit must be made by `fit`.
+* `prepare(X, y, **fit_params)`: what `fit_prepared` needs of the rows. Any number of fits may use it at once.
+* `fit_prepared(prepared)`: what `fit` would do, to the same model.
+* `stage_parameter(**fit_params)`: the parameter in which a run can be taken further, None if it cannot.
+* `advance(prepared, n, since=fitted)`: the result of a fit with n stages, from an estimator that has fewer.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from sklearn.base import BaseEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from gbdt.booster import Booster
+from gbdt.boosting import TrainingRows
+from gbdt.objectives import ObjectiveSettings
+from gbdt.parameters import TrainParameters
+from gbdt.staged_training import StagedTraining
+from gbdt.training import TrainingResult
+from sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
+from sklearn_api.parameter_values import EngineParameters, engine_parameters, is_whole_number
+from sklearn_api.prepared_rows import PreparedRows, StagedScores, preparation_setting, prepared_rows
+
+if TYPE_CHECKING:
+    from gbdt.table import Table
+    from sklearn_api.targets import FloatArray
+
+# The arguments of `fit` that belong to the rows; with any other, a fit is not shared.
+_ROW_ARGUMENTS = ("sample_weight", "init_score", "group", "qid")
+
+
+class ContinuedRun:
+    """What a fitted estimator keeps so that it can be taken further: dropped with the estimator, and by pickling."""
+
+    def __init__(
+        self,
+        prepared: PreparedRows,
+        parameters: TrainParameters,
+        rows: TrainingRows,
+        objective: ObjectiveSettings,
+        so_far: Booster | None,
+    ) -> None:
+        columns = prepared.columns
+        self.prepared = prepared
+        self.training = StagedTraining(
+            prepared.dataset, columns.feature_names, columns.categories, rows, objective, so_far=so_far
+        )
+        self.scores = StagedScores(prepared.predicted)
+        self._parameters = _without_length(parameters)
+        self._rows = rows
+        self._objective = objective
+
+    @property
+    def n_bytes(self) -> int:
+        return self.training.n_bytes + self.scores.n_bytes
+
+    def require_same(self, parameters: TrainParameters, rows: TrainingRows, objective: ObjectiveSettings) -> None:
+        """Trees grown by other rules are not those that a fit from the start would have."""
+        same_weight = np.array_equal(rows.weight, self._rows.weight)  # type: ignore[arg-type]
+        if (_without_length(parameters), objective) != (self._parameters, self._objective) or not same_weight:
+            raise ValueError("advance needs the parameters of the run it takes further: only n_estimators may differ.")
+
+
+class WorkSharing(BaseEstimator):
+    """The hooks of DMLGBM's estimators."""
+
+    objective: Any
+    n_estimators: int
+    early_stopping: bool
+    random_state: Any
+    warm_start: bool
+    verbose: int
+    booster_: Booster
+
+    _run: ContinuedRun | None = None
+
+    @abstractmethod
+    def _engine_parameters(self) -> EngineParameters:
+        """The parameters, checked, with the warnings of `fit`."""
+
+    @abstractmethod
+    def _store(self, result: TrainingResult) -> None:
+        """Become a fitted estimator."""
+
+    def preparation_key(self, **fit_params: Any) -> Any:
+        """The parameters that matter to `prepare`; None where rows cannot be prepared for several fits."""
+        if not self._is_shareable(fit_params):
+            return None
+        return preparation_setting(self, engine_parameters(self.get_params(deep=False)))
+
+    def stage_parameter(self, **fit_params: Any) -> str | None:
+        """ "n_estimators" if the first k iterations of this fit are the fit with `n_estimators=k`.
+
+        They are not where early stopping, an evaluation set or a callback decides about the length, and nobody knows
+        for an objective that is a function.
+        """
+        return "n_estimators" if self._is_shareable(fit_params) and not callable(self.objective) else None
+
+    def prepare(self, X: Any, y: Any, **fit_params: Any) -> PreparedRows:
+        """Check the rows and bin them, for any number of fits with the same `preparation_key`."""
+        if is_dask_collection(X) or not self._is_shareable(fit_params):
+            raise ValueError(
+                f"{type(self).__name__}.prepare cannot serve this fit: preparation_key says None, or X is a Dask "
+                "collection. Call fit."
+            )
+        given = {name: value for name, value in fit_params.items() if value is not None}
+        return prepared_rows(self, engine_parameters(self.get_params(deep=False)), X, y, **given)
+
+    def fit_prepared(self, prepared: PreparedRows) -> Self:
+        """What `fit` on the prepared rows does, without checking and binning them again."""
+        parameters = self._engine_parameters()
+        return self._train_on(prepared, parameters, so_far=None)
+
+    def advance(self, prepared: PreparedRows, n_estimators: int, since: Any = None) -> Self:
+        """Set `n_estimators` and become what `fit` would make of it, going on from `since` (or from this estimator).
+
+        `since` was fitted on the same prepared rows with the same parameters and not more iterations. It can still
+        predict afterwards; taking it further again is possible, but starts by adding up the scores of its trees.
+        """
+        before = self if since is None else since
+        check_is_fitted(before)
+        if not is_whole_number(n_estimators) or n_estimators < before.n_iter_:
+            raise ValueError(f"n_estimators={n_estimators!r} must be a whole number, {before.n_iter_} or more.")
+        self.n_estimators = n_estimators
+        parameters = self._engine_parameters()
+        run = vars(before).get("_run")
+        if run is None or run.prepared is not prepared or run.training.booster is not before.booster_:
+            return self._train_on(prepared, parameters, so_far=before.booster_)
+        run.require_same(parameters.train, *prepared.training_rows(self))
+        warn_of_cluster_parameters(self)
+        booster = run.training.advance(parameters.train)
+        before.__dict__.pop("_run", None)
+        return self._keep_run(run, booster)
+
+    def _train_on(self, prepared: PreparedRows, parameters: EngineParameters, so_far: Booster | None) -> Self:
+        prepared_as = preparation_setting(self, parameters)
+        if prepared_as != prepared.setting:
+            raise ValueError(
+                f"The rows were prepared for {prepared.setting}, but this fit needs {prepared_as}: call prepare again."
+            )
+        rows, objective = prepared.training_rows(self)
+        warn_of_cluster_parameters(self)
+        run = ContinuedRun(prepared, parameters.train, rows, objective, so_far)
+        return self._keep_run(run, run.training.advance(parameters.train))
+
+    def _keep_run(self, run: ContinuedRun, booster: Booster) -> Self:
+        self._store(TrainingResult(booster, {}, None, None, None))
+        if run.prepared.classes is not None:
+            self.classes_ = run.prepared.classes
+        self._run = run
+        return self
+
+    def _known_scores(self, table: Table, n_iterations: int, n_threads: int) -> FloatArray | None:
+        """The scores of all iterations by way of those that are known; None if this estimator remembers none."""
+        run, booster = self._run, self.booster_
+        if run is None or run.training.booster is not booster or n_iterations != booster.n_iterations:
+            return None
+        return run.scores.raw_scores(booster, table, n_threads)
+
+    def _is_shareable(self, fit_params: dict[str, Any]) -> bool:
+        own_fit = type(self).fit.__module__.startswith(f"{__package__}.")
+        only_rows = all(name in _ROW_ARGUMENTS or value is None for name, value in fit_params.items())
+        draws_seed = hasattr(self.random_state, "randint") or hasattr(self.random_state, "integers")
+        return own_fit and only_rows and not (self.early_stopping or self.warm_start or self.verbose or draws_seed)
+
+
+def _without_length(parameters: TrainParameters) -> TrainParameters:
+    return replace(parameters, n_estimators=1, n_threads=1)

@@ -1,0 +1,185 @@
+"""A rank: one task of a barrier stage that takes its binned shares, meets the other ranks and trains.
+
+Spark starts all tasks of the stage together and ends all of them when one is lost, so a rank only has to notice that
+somebody else is gone. What goes wrong in a rank itself is told to the driver in words before the task fails.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import traceback
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from collectives import CollectiveError, JoinOptions, Listener, MismatchError, Rendezvous, join, this_host
+from gbdt.callbacks import TrainingState
+from gbdt.objectives import RowError
+from gbdt.ranks.fit_report import RankReport, TreeCounts
+from gbdt.ranks.rank import (
+    Checkpoint,
+    CountedIteration,
+    EvaluationPart,
+    RankData,
+    RankEvaluationSet,
+    RankTask,
+    train_rank,
+)
+from gbdt.ranks.rank_threads import threads_of_rank
+from spark_backend.ingestion import BinnedShare
+from spark_backend.reports import DriverAddress, Kind, RankLine
+
+
+@dataclass(frozen=True)
+class RankOrder:
+    """What all ranks of one generation are told."""
+
+    driver: DriverAddress
+    task: RankTask
+    set_names: tuple[str, ...] = ()
+    n_jobs: int | None = None
+    resume: bytes | None = None
+
+
+@dataclass(frozen=True)
+class Watched:
+    """A share of an evaluation set."""
+
+    set_number: int
+    share: int
+    part: EvaluationPart
+
+
+@dataclass(frozen=True)
+class RankMain:
+    """The function of the barrier stage; the rows of rank r are those of partition r."""
+
+    order: Any  # broadcast
+
+    def __call__(self, items: Iterable[tuple[int, BinnedShare | Watched]]) -> Iterator[RankReport]:
+        from pyspark import BarrierTaskContext
+
+        context = BarrierTaskContext.get()
+        rank = int(context.partitionId())
+        order: RankOrder = self.order.value
+        try:
+            yield _trained(context, rank, order, items)
+        except Exception as error:
+            if _is_own(error):
+                _tell_error(order, rank, error)
+            raise
+
+
+def _trained(
+    context: Any, rank: int, order: RankOrder, items: Iterable[tuple[int, BinnedShare | Watched]]
+) -> RankReport:
+    n_threads = threads_of_rank(max(1, int(context.cpus())), order.n_jobs)
+    task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
+    host = context.getTaskInfos()[rank].address.rpartition(":")[0] or context.getTaskInfos()[rank].address
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(Listener.tcp(host))
+        data, watched = _own_rows(items, order)
+        record = _record(context, order, listener)
+        one_host = len(set(record.hosts)) == 1
+        communicator = stack.enter_context(join(record, rank, listener, JoinOptions(shared_memory=one_host)))
+        line = stack.enter_context(RankLine(order.driver, rank)) if rank == 0 else None
+        result = train_rank(
+            communicator,
+            data,
+            task,
+            evaluation_sets=watched,
+            callbacks=() if line is None else [_Ending(line)],
+            on_iteration=None if line is None else _Telling(line),
+            resume=None if order.resume is None else Checkpoint.from_bytes(order.resume),
+        )
+    return result.report
+
+
+def _own_rows(
+    items: Iterable[tuple[int, BinnedShare | Watched]], order: RankOrder
+) -> tuple[RankData, list[RankEvaluationSet]]:
+    partitions, watched = [], []
+    for _, item in items:
+        if isinstance(item, BinnedShare):
+            partitions.append(item.partition)
+        else:
+            watched.append(item)
+    watched.sort(key=lambda each: each.share)
+    sets = [
+        RankEvaluationSet(name, [each.part for each in watched if each.set_number == number])
+        for number, name in enumerate(order.set_names)
+    ]
+    return RankData.assembled(order.task.plan, partitions), sets
+
+
+def _record(context: Any, order: RankOrder, listener: Listener) -> Rendezvous:
+    """Tell all ranks where this one listens, through Spark, and learn where they do."""
+    told = context.allGather(json.dumps([str(listener.address), this_host()]))
+    places = [json.loads(each) for each in told]
+    driver = order.driver
+    return Rendezvous(
+        driver.session,
+        tuple(str(address) for address, _ in places),
+        driver.secret,
+        driver.generation,
+        tuple(str(host) for _, host in places),
+    )
+
+
+def iteration_message(report: CountedIteration) -> bytes:
+    """An iteration as bytes: a line of JSON, then a model file with the new trees."""
+    head = json.dumps([report.iteration, report.n_iterations, report.counts])
+    return head.encode() + b"\n" + Checkpoint(report.new_trees, (tuple(report.evaluations),)).to_bytes()
+
+
+def iteration_of(message: bytes) -> CountedIteration:
+    """What `iteration_message` made; executes nothing."""
+    head, _, model = message.partition(b"\n")
+    iteration, n_iterations, counts = json.loads(head)
+    finished = Checkpoint.from_bytes(model)
+    assert finished.trees is not None
+    evaluations = list(finished.evaluations[0])
+    trees = tuple(TreeCounts(*each) for each in counts)
+    return CountedIteration(iteration, n_iterations, finished.trees, evaluations, trees)
+
+
+def error_message(error: Exception) -> bytes:
+    """An error in words: its kind, what it was made of, its traceback."""
+    words = error.args if isinstance(error, RowError) else (str(error),)
+    return json.dumps([type(error).__name__, words, traceback.format_exc()]).encode()
+
+
+@dataclass(frozen=True)
+class _Telling:
+    """Sends every finished iteration to the driver."""
+
+    line: RankLine
+
+    def __call__(self, report: CountedIteration) -> None:
+        self.line.tell(Kind.ITERATION, iteration_message(report))
+
+
+@dataclass(frozen=True)
+class _Ending:
+    """A callback of the engine: stops when the driver says so."""
+
+    line: RankLine
+
+    def __call__(self, state: TrainingState) -> None:
+        reason = self.line.stop_reason()
+        if reason is not None:
+            state.stop(reason)
+
+
+def _is_own(error: Exception) -> bool:
+    """Whether the error would come again: the loss of others, or of a connection, is not of that kind."""
+    if isinstance(error, MismatchError):
+        return True
+    return not isinstance(error, CollectiveError | OSError)
+
+
+def _tell_error(order: RankOrder, rank: int, error: Exception) -> None:
+    # The driver may be gone; then nobody waits for these words.
+    with contextlib.suppress(CollectiveError, OSError), RankLine(order.driver, rank) as line:
+        line.tell(Kind.ERROR, error_message(error))

@@ -1,0 +1,75 @@
+"""Searches on Spark give scikit-learn's results, place their data once, stop in time and say what they need."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+from sklearn import model_selection
+from sklearn.tree import DecisionTreeClassifier
+
+from dmlgbm import DMLGBMClassifier, GridSearchCV
+from tuning.executors.base import ExecutorError
+
+
+@pytest.fixture(scope="module")
+def rows() -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(240, 5))
+    return X, (X[:, 0] + X[:, 1] ** 2 + rng.normal(scale=0.3, size=240) > 1).astype(int)
+
+
+class SlowTree(DecisionTreeClassifier):
+    """Takes a while."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True) -> Any:
+        time.sleep(0.5)
+        return super().fit(X, y, sample_weight, check_input)
+
+
+@pytest.mark.parametrize(
+    ("estimator", "grid"),
+    [
+        (DMLGBMClassifier(num_leaves=7), {"n_estimators": [2, 4], "learning_rate": [0.1, 0.3]}),
+        pytest.param(DecisionTreeClassifier(random_state=0), {"max_depth": [1, 3]}, marks=pytest.mark.slow),
+    ],
+    ids=["sharing work", "foreign estimator"],
+)
+def test_search_on_spark_is_that_of_scikit_learn(spark: Any, rows: Any, estimator: Any, grid: Any) -> None:
+    expected = model_selection.GridSearchCV(estimator, grid, cv=2, scoring=accuracy).fit(*rows)
+    found = GridSearchCV(estimator, grid, cv=2, scoring=accuracy, backend="spark").fit(*rows)
+    assert found.best_params_ == expected.best_params_
+    for name, column in expected.cv_results_.items():
+        if name.startswith("split"):
+            assert found.cv_results_[name].tobytes() == column.tobytes(), name
+    assert spark.sparkContext not in vars(found).values()
+
+
+def accuracy(estimator: Any, X: Any, y: Any) -> float:
+    return float(np.mean(estimator.predict(X) == y))
+
+
+@pytest.mark.slow
+def test_time_budget_ends_a_search_and_leaves_no_job_behind(spark: Any, rows: Any) -> None:
+    # The first units of Python workers wait for imports.
+    GridSearchCV(SlowTree(random_state=0), {"max_depth": [1, 2]}, cv=2, backend=spark).fit(*rows)
+    grid = {"max_depth": list(range(1, 400))}
+    started = time.monotonic()
+    found = GridSearchCV(SlowTree(random_state=0), grid, cv=2, backend=spark, time_budget=10.0).fit(*rows)
+    assert time.monotonic() - started < 60
+    scores = found.cv_results_["mean_test_score"]
+    assert np.isnan(scores).any()
+    assert not np.isnan(scores).all()
+    assert not spark.sparkContext.statusTracker().getActiveJobsIds()
+
+
+def test_without_a_session_the_message_says_what_to_do(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pyspark.sql import SparkSession
+
+    monkeypatch.setattr(SparkSession, "getActiveSession", classmethod(lambda cls: None))
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    with pytest.raises(ExecutorError, match=r"found no session: make one with .* install Java 17"):
+        GridSearchCV(DecisionTreeClassifier(), {"max_depth": [1]}, backend="spark").fit(*rows)

@@ -1,0 +1,79 @@
+"""Estimators for the tests of searches: they leave traces on the disk, wait, fail or kill their process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+import uuid
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from sklearn.tree import DecisionTreeClassifier
+
+
+class TracedTree(DecisionTreeClassifier):
+    """A tree that writes a file into `log` for every fit, named after its parameters, rows and process."""
+
+    def __init__(self, max_depth: int = 3, log: str | None = None, pause: float = 0.0, random_state: int = 0) -> None:
+        super().__init__(max_depth=max_depth, random_state=random_state)
+        self.log = log
+        self.pause = pause
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True) -> Self:
+        if self.log is not None:
+            name = f"{self.max_depth}-{int(np.abs(np.asarray(X)).sum() * 1e6)}-{os.getpid()}-{uuid.uuid4().hex}"
+            (Path(self.log) / name).touch()
+        time.sleep(self.pause)
+        return super().fit(X, y, sample_weight, check_input)
+
+
+class DeadlyTree(TracedTree):
+    """Kills its process: always if `max_depth` is `deadly_depth`, or once in a run if `once` names a file."""
+
+    def __init__(
+        self,
+        max_depth: int = 3,
+        log: str | None = None,
+        pause: float = 0.0,
+        random_state: int = 0,
+        deadly_depth: int = -1,
+        once: str | None = None,
+    ) -> None:
+        super().__init__(max_depth, log, pause, random_state)
+        self.deadly_depth = deadly_depth
+        self.once = once
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True) -> Self:
+        super().fit(X, y, sample_weight, check_input)
+        if self.max_depth == self.deadly_depth and not (self.once is not None and Path(self.once).exists()):
+            if self.once is not None:
+                Path(self.once).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return self
+
+
+class FussyTree(DecisionTreeClassifier):
+    """Fails to fit at some depths."""
+
+    def __init__(self, max_depth: int = 3, bad_depths: tuple[int, ...] = (), random_state: int = 0) -> None:
+        super().__init__(max_depth=max_depth, random_state=random_state)
+        self.bad_depths = bad_depths
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True) -> Self:
+        if self.max_depth in self.bad_depths:
+            raise FloatingPointError(f"no tree of depth {self.max_depth} today")
+        return super().fit(X, y, sample_weight, check_input)
+
+
+def fits_in(log: Path) -> list[tuple[str, str, str]]:
+    """Depth, rows and process of every fit that wrote to a directory."""
+    return [tuple(path.name.split("-")[:3]) for path in log.iterdir()]  # type: ignore[misc]
+
+
+def picky_score(estimator: Any, X: Any, y: Any) -> float:
+    """A scorer that fails for the fold with the largest first feature of the tests' rows, 1.82."""
+    if len(X) == 100 and X[:, 0].max() > 1.8:
+        raise ArithmeticError("this fold has no score")
+    return float(estimator.score(X, y))

@@ -1,0 +1,90 @@
+"""Searches on a Dask cluster of real processes: scikit-learn's results, also when a worker is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed import Client, LocalCluster
+from search_equality import require_same_results
+from search_models import DeadlyTree, TracedTree, fits_in
+from sklearn import model_selection
+
+from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score
+from tuning.executors.base import ExecutorError
+
+GRID = {"max_depth": [1, 2, 3, 4]}
+
+
+@pytest.fixture(scope="module")
+def client() -> Iterator[Client]:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        Client(cluster) as connected,
+    ):
+        yield connected
+
+
+def test_searches_on_dask_are_bit_equal_to_scikit_learns(client: Client, rows: Any) -> None:
+    theirs = model_selection.GridSearchCV(TracedTree(), GRID, cv=3, scoring=["accuracy", "roc_auc"], refit="roc_auc")
+    theirs.fit(*rows)
+    for backend in ("auto", "dask", client):
+        ours = GridSearchCV(TracedTree(), GRID, cv=3, scoring=["accuracy", "roc_auc"], refit="roc_auc", backend=backend)
+        require_same_results(ours.fit(*rows), theirs)
+        assert ours.search_report_.backend == "dask"
+    boosted = DMLGBMClassifier(num_leaves=4)
+    options: dict[str, Any] = {"resource": "n_estimators", "min_resources": 2, "max_resources": 8, "cv": 2}
+    grid = {"learning_rate": [0.05, 0.1, 0.3, 0.5]}
+    for share_work in (False, True):
+        ours = HalvingGridSearchCV(boosted, grid, share_work=share_work, **options).fit(*rows)
+        require_same_results(ours, model_selection.HalvingGridSearchCV(boosted, grid, **options).fit(*rows))
+    np.testing.assert_array_equal(
+        cross_val_score(TracedTree(), *rows, cv=3), model_selection.cross_val_score(TracedTree(), *rows, cv=3)
+    )
+
+
+def test_nothing_is_left_on_the_cluster(client: Client, rows: Any) -> None:
+    GridSearchCV(TracedTree(), GRID, cv=2, backend=client).fit(*rows)
+    kept = client.run(_searches_kept)
+    assert all(count == 0 for count in kept.values()), kept
+
+
+def _searches_kept() -> int:
+    from tuning.executors import dask
+
+    return len(dask._searches)
+
+
+def test_units_are_small_and_the_data_goes_out_once(client: Client, rows: Any) -> None:
+    reports = []
+    for n_candidates in (4, 40):
+        grid = {"max_depth": list(range(1, n_candidates + 1))}
+        reports.append(GridSearchCV(TracedTree(), grid, cv=2, backend=client, refit=False).fit(*rows).search_report_)
+    assert reports[0].bytes_placed == reports[1].bytes_placed > 300 * 6 * 8
+    assert reports[1].bytes_of_units / reports[1].units < 2_000
+
+
+def test_a_closed_client_is_refused(rows: Any) -> None:
+    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False, dashboard_address=None) as cluster:
+        gone = Client(cluster, set_as_default=False)
+        gone.close()
+    with pytest.raises(ExecutorError, match="is closed: connect a new one"):
+        GridSearchCV(TracedTree(), GRID, backend=gone).fit(*rows)
+
+
+@pytest.mark.fault
+def test_a_lost_dask_worker_does_not_change_the_results(rows: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    model = DeadlyTree(log=str(log), deadly_depth=2, once=str(tmp_path / "once"))
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        Client(cluster) as client,
+    ):
+        ours = GridSearchCV(model, GRID, cv=2, backend=client, refit=False).fit(*rows)
+    theirs = model_selection.GridSearchCV(TracedTree(), GRID, cv=2, refit=False).fit(*rows)
+    np.testing.assert_array_equal(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"])
+    assert len(fits_in(log)) <= 8 + 4  # results that the lost worker still held are computed again

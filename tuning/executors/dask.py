@@ -1,0 +1,237 @@
+"""Units as tasks of a Dask cluster.
+
+Shared arguments and folds are scattered: Dask copies them to a worker when the first unit there needs them, and the
+worker keeps them for the search. The scheduler itself runs a task again that loses its worker, up to its own limit;
+beyond it the driver decides. Data whose last holder died is scattered anew from the client, which still has it.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import queue
+import threading
+import uuid
+from collections.abc import Hashable, Sequence
+from time import monotonic
+from typing import Any
+
+import dask
+from distributed import Client, Future, KilledWorker, get_client, get_worker
+
+from tuning.calls import SearchData, SharedArguments, Split
+from tuning.executors import wire
+from tuning.executors.base import Done, Event, ExecutorError, Lost
+from tuning.executors.worker_threads import fit_environment
+from tuning.plan import UnitResult, WorkUnit, run_unit
+
+_POLL_SECONDS = 0.5
+_SECONDS_KNOWN = 1.0
+
+
+def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
+    """An executor on the given client, or on the current one."""
+    if client is None:
+        try:
+            client = get_client()
+        except ValueError as error:
+            raise ExecutorError(
+                'backend="dask" found no client: connect one with distributed.Client(address) first, or pass it as '
+                "backend=client."
+            ) from error
+    if not isinstance(client, Client):
+        raise TypeError(f"backend must be a distributed.Client, got {type(client).__name__}.")
+    if client.status != "running":
+        raise ExecutorError(f"The Dask client {client.id} is {client.status}: connect a new one.")
+    executor = DaskExecutor(client, n_jobs)
+    if not executor.threads_of_workers():
+        raise ExecutorError(
+            f"The Dask cluster at {client.scheduler.address} has no workers: start or scale them first."
+        )
+    return executor
+
+
+class DaskExecutor:
+    """Runs units on the workers of a client, as many at once as they have threads."""
+
+    name = "dask"
+
+    def __init__(self, client: Client, n_jobs: int | None) -> None:
+        self._client = client
+        self._limit = n_jobs if n_jobs is not None and n_jobs > 0 else None
+        self._search = uuid.uuid4().hex
+        self._values: dict[str, Any] = {}
+        self._futures: dict[str, Future] = {}
+        self._waiting: dict[int, tuple[WorkUnit, int]] = {}
+        self._running: dict[int, Future] = {}
+        self._home: dict[Hashable, str] = {}
+        self._affinity: dict[int, Hashable] = {}
+        self._finished: queue.SimpleQueue[int] = queue.SimpleQueue()
+        self._known_workers: dict[str, int] = {}
+        self._known_since = -math.inf
+        self._n_bytes_of_units = self._n_bytes_placed = 0
+
+    def threads_of_workers(self) -> dict[str, int]:
+        """The workers that are there, with their numbers of threads; asked for at most once a second."""
+        if monotonic() - self._known_since > _SECONDS_KNOWN:
+            known = self._client.scheduler_info(n_workers=-1)["workers"]
+            self._known_workers = {address: each["nthreads"] for address, each in known.items()}
+            self._known_since = monotonic()
+        return self._known_workers
+
+    @property
+    def n_slots(self) -> int:
+        n_threads = max(1, sum(self.threads_of_workers().values()))
+        return n_threads if self._limit is None else min(self._limit, n_threads)
+
+    @property
+    def n_cores(self) -> int:
+        return max(1, sum(self.threads_of_workers().values()))
+
+    def place_shared(self, shared: SharedArguments) -> None:
+        self._values["shared"] = shared
+
+    def place_split(self, name: str, split: Split) -> None:
+        self._values[name] = split
+
+    def submit(self, number: int, unit: WorkUnit, n_threads: int) -> None:
+        self._waiting[number] = (unit, n_threads)
+
+    def wait(self, timeout: float | None) -> Sequence[Event]:
+        deadline = None if timeout is None else monotonic() + timeout
+        while self._waiting or self._running:
+            self._start_units()
+            left = _POLL_SECONDS if deadline is None else max(0.0, min(_POLL_SECONDS, deadline - monotonic()))
+            try:
+                number = self._finished.get(timeout=left)
+            except queue.Empty:
+                if deadline is not None and monotonic() >= deadline:
+                    return ()
+                self._require_cluster()
+                continue
+            future = self._running.pop(number, None)
+            if future is not None:
+                return [self._event(number, future)]
+        return ()
+
+    def cancel(self) -> None:
+        self._waiting.clear()
+        running, self._running = list(self._running.values()), {}
+        if running:
+            self._client.cancel(running, force=True)
+
+    def close(self) -> None:
+        self.cancel()
+        self._futures.clear()
+        self._values.clear()
+        if self._client.status == "running":
+            self._client.run(_forget, self._search, on_error="ignore")
+
+    def traffic(self) -> dict[str, int]:
+        return {"bytes_placed": self._n_bytes_placed, "bytes_of_units": self._n_bytes_of_units}
+
+    def _start_units(self) -> None:
+        # One unit more than can run, so that no worker waits for the next.
+        n_most = self.n_slots if self._limit is not None else 2 * self.n_slots
+        while self._waiting and len(self._running) < n_most:
+            number = next(iter(self._waiting))
+            unit, n_threads = self._waiting.pop(number)
+            self._start(number, unit, n_threads)
+
+    def _start(self, number: int, unit: WorkUnit, n_threads: int) -> None:
+        data = wire.dumps(unit)
+        self._n_bytes_of_units += len(data)
+        names = sorted({call.split for call in unit.calls})
+        home = self._home.get(unit.affinity) if unit.affinity is not None else None
+        preference = {"workers": [home], "allow_other_workers": True} if home in self.threads_of_workers() else {}
+        future = self._client.submit(
+            _run,
+            self._search,
+            data,
+            n_threads,
+            os.getpid(),
+            self._placed("shared"),
+            {name: self._placed(name) for name in names},
+            key=f"dmlgbm-search-{self._search}-{number}",
+            pure=False,
+            **preference,
+        )
+        self._running[number] = future
+        self._affinity[number] = unit.affinity
+        future.add_done_callback(lambda _, number=number: self._finished.put(number))
+
+    def _placed(self, name: str) -> Future:
+        """The future of a value; scattered when it is first needed, and again if all its holders are gone."""
+        future = self._futures.get(name)
+        if future is None or future.status in ("cancelled", "lost", "error"):
+            (future,) = self._client.scatter([self._values[name]], hash=False)
+            self._n_bytes_placed += _size(self._values[name])
+            self._futures[name] = future
+        return future
+
+    def _event(self, number: int, future: Future) -> Event:
+        affinity = self._affinity.pop(number)
+        if future.status == "finished":
+            try:
+                worker, data = future.result()
+            except Exception as error:  # noqa: BLE001 - the holder of the result is gone: the unit runs again
+                return Lost(number, "a Dask worker", f"was lost with its result ({error})")
+            if affinity is not None:
+                self._home[affinity] = worker
+            return Done(number, wire.loads(data), f"Dask worker {worker}")
+        if future.status == "error":
+            error = future.exception()
+            if isinstance(error, KilledWorker):
+                # The scheduler has run the task again by itself, as often as it is configured to.
+                attempts = 1 + int(dask.config.get("distributed.scheduler.allowed-failures"))
+                reason = f"was lost, {attempts} times in a row; the nannies' logs say why, often because memory ran out"
+                return Lost(number, "a Dask worker", reason, attempts)
+            return Done(number, UnitResult([], error=_unreadable(error)), "a Dask worker")
+        return Lost(number, "a Dask worker", f"was lost with data of the search (task {future.status})")
+
+    def _require_cluster(self) -> None:
+        if self._client.status != "running":
+            raise ExecutorError(
+                f"The Dask client {self._client.id} is {self._client.status} in the middle of a search: connect a new "
+                "one and run the search again, with journal= to keep what is finished."
+            )
+
+
+def _unreadable(error: BaseException) -> ExecutorError:
+    return ExecutorError(f"A Dask worker could not run a unit: {type(error).__name__}: {error}")
+
+
+def _size(value: Any) -> int:
+    from dask.sizeof import sizeof
+
+    if isinstance(value, SharedArguments):
+        return int(sizeof(value.X)) + int(sizeof(value.y))
+    return sum(int(sizeof(rows)) for rows in value)
+
+
+# On the workers.
+
+_searches: dict[tuple[str, str], SearchData] = {}
+_lock = threading.Lock()
+
+
+def _run(
+    search: str, unit: bytes, n_threads: int, client_process: int, shared: SharedArguments, splits: dict[str, Split]
+) -> tuple[str, bytes]:
+    worker = get_worker()
+    address = str(worker.address)
+    # Catching warnings changes the whole process: only where no other unit runs in it, nor the client.
+    alone = worker.state.nthreads == 1 and os.getpid() != client_process
+    with _lock:
+        kept = _searches.setdefault((search, address), SearchData(shared, {}))
+        kept.splits = {**kept.splits, **splits}
+        # Units in other threads have their own number of threads and share the memory.
+        data = SearchData(shared, kept.splits, kept.memory, n_threads)
+    with fit_environment(n_threads):
+        result = wire.portable(run_unit(wire.loads(unit), data, keep_warnings=alone))
+    return address, wire.dumps(result)
+
+
+def _forget(search: str, dask_worker: Any = None) -> None:
+    with _lock:
+        _searches.pop((search, str(dask_worker.address)), None)

@@ -1,0 +1,143 @@
+"""Units in worker processes of this machine.
+
+Shared arguments and folds are written once to unnamed files that all workers map; a unit is a message of a few hundred
+bytes. Each worker has one unit at a time and gets the next when it answers, preferably one whose affinity it has seen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from itertools import islice
+from multiprocessing.connection import wait
+from time import monotonic
+
+from gbdt.threads import available_threads
+from tuning.calls import SharedArguments, Split
+from tuning.executors import wire
+from tuning.executors.base import Done, Event, Lost
+from tuning.executors.worker_pool import SHARED, Worker, give_back, packed, take_pool
+from tuning.plan import WorkUnit
+
+# How far ahead a free worker looks for a unit that suits it.
+_UNITS_LOOKED_AT = 256
+
+
+class LocalExecutor:
+    """Runs units in processes that map the data."""
+
+    name = "local"
+
+    def __init__(self, n_workers: int, n_threads: int) -> None:
+        self._pool = take_pool(n_workers, n_threads)
+        self._placed: dict[str, wire.Blob | bytes] = {}
+        self._waiting: dict[int, tuple[WorkUnit, int]] = {}
+        self._home: dict[Hashable, Worker] = {}
+        self._lost: list[Event] = []
+        self._n_bytes_placed = self._n_bytes_of_units = 0
+
+    @property
+    def n_slots(self) -> int:
+        return len(self._pool.workers)
+
+    @property
+    def n_cores(self) -> int:
+        return available_threads()
+
+    @property
+    def process_ids(self) -> list[int]:
+        """The worker processes of this search."""
+        return [worker.process_id for worker in self._pool.workers]
+
+    def place_shared(self, shared: SharedArguments) -> None:
+        self._placed[SHARED] = packed(shared)
+
+    def place_split(self, name: str, split: Split) -> None:
+        self._placed[name] = packed(split)
+
+    def submit(self, number: int, unit: WorkUnit, n_threads: int) -> None:
+        self._waiting[number] = (unit, n_threads)
+
+    def wait(self, timeout: float | None) -> Sequence[Event]:
+        deadline = None if timeout is None else monotonic() + timeout
+        while True:
+            self._start_units()
+            events, self._lost = self._lost, []
+            busy = {worker.connection: worker for worker in self._pool.workers if worker.unit is not None}
+            if events or not busy:
+                return events
+            ready = wait(list(busy), None if deadline is None else max(0.0, deadline - monotonic()))
+            return [self._event(busy[connection]) for connection in ready]  # type: ignore[index]
+
+    def cancel(self) -> None:
+        self._waiting.clear()
+        self._lost.clear()
+        for worker in list(self._pool.workers):
+            if worker.unit is not None:
+                worker.kill()
+                self._replace(worker)
+
+    def close(self) -> None:
+        self.cancel()
+        for worker in self._pool.workers:
+            worker.end_search()
+        for blob in self._placed.values():
+            if isinstance(blob, wire.Blob):
+                blob.close()
+        self._placed.clear()
+        self._home.clear()
+        give_back(self._pool)
+
+    def traffic(self) -> dict[str, int]:
+        return {"bytes_placed": self._n_bytes_placed, "bytes_of_units": self._n_bytes_of_units}
+
+    def _start_units(self) -> None:
+        for worker in list(self._pool.workers):
+            if not self._waiting:
+                return
+            if worker.unit is None:
+                self._start(worker, self._unit_for(worker))
+
+    def _unit_for(self, worker: Worker) -> int:
+        """The next unit for a free worker: one that belongs here, else one that belongs nowhere, else any."""
+        homeless = None
+        for number, (unit, _) in islice(self._waiting.items(), _UNITS_LOOKED_AT):
+            home = self._home.get(unit.affinity) if unit.affinity is not None else None
+            if home is worker:
+                return number
+            if home is None and homeless is None:
+                homeless = number
+        return next(iter(self._waiting)) if homeless is None else homeless
+
+    def _start(self, worker: Worker, number: int) -> None:
+        unit, n_threads = self._waiting.pop(number)
+        worker.unit = number
+        if unit.affinity is not None:
+            self._home[unit.affinity] = worker
+        data = wire.dumps(unit)
+        try:
+            names = {SHARED, *(call.split for call in unit.calls)}
+            self._n_bytes_placed += sum(worker.place(name, self._placed[name]) for name in sorted(names))
+            worker.start(number, data, n_threads)
+        except OSError:
+            self._lost.append(self._lost_unit(worker))
+            return
+        self._n_bytes_of_units += len(data)
+
+    def _event(self, worker: Worker) -> Event:
+        try:
+            number, result = wire.loads(worker.connection.recv_bytes())
+        except (EOFError, OSError):
+            return self._lost_unit(worker)
+        worker.unit = None
+        return Done(number, result, worker.name)
+
+    def _lost_unit(self, worker: Worker) -> Lost:
+        number = worker.unit
+        assert number is not None
+        lost = Lost(number, worker.name, worker.stop())
+        self._replace(worker)
+        return lost
+
+    def _replace(self, worker: Worker) -> None:
+        self._pool.replace(worker)
+        self._home = {affinity: home for affinity, home in self._home.items() if home is not worker}

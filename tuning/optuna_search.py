@@ -1,0 +1,192 @@
+"""OptunaSearchCV: Optuna proposes the candidates, the executors of this package run them.
+
+The study is asked for a trial whenever a fit can start, and told its score when all folds are there, so any sampler
+works and several trials run at once. With a resource, a trial runs at growing amounts of it and the study's pruner is
+asked after each whether to go on: a trial that is pruned costs only what it has used.
+"""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.model_selection._search import BaseSearchCV
+from sklearn.utils.validation import _num_samples
+
+from tuning.asynchronous import Step, Trial
+from tuning.search import PARAMETERS, PathLike
+from tuning.trial_search import TrialSearch
+
+Space = Mapping[str, Any] | Callable[[Any], Mapping[str, Any]]
+
+
+class StudyPolicy:
+    """Ask, report, prune, tell."""
+
+    def __init__(self, study: Any, space: Space, n_trials: int, n_at_once: int, amounts: Sequence[int | None]) -> None:
+        self._study = study
+        self._space = space
+        self._n_left = n_trials
+        self._n_at_once = n_at_once
+        self._amounts = amounts
+        self._asked: dict[int, Any] = {}
+
+    def start(self) -> list[Step]:
+        return [step for _ in range(self._n_at_once) for step in self._next()]
+
+    def completed(self, step: Step, score: float) -> list[Step]:
+        from optuna.trial import TrialState
+
+        asked = self._asked[step.trial.number]
+        if math.isnan(score):
+            self._study.tell(asked, state=TrialState.FAIL)
+            return self._next()
+        rung = step.rung + 1
+        if rung < len(self._amounts):
+            asked.report(score, int(self._amounts[step.rung] or 0))
+            if not asked.should_prune():
+                return [Step(step.trial, rung, self._amounts[rung])]
+            self._study.tell(asked, state=TrialState.PRUNED)
+            return self._next()
+        self._study.tell(asked, score)
+        return self._next()
+
+    def _next(self) -> list[Step]:
+        if self._n_left == 0:
+            return []
+        self._n_left -= 1
+        if callable(self._space):
+            asked = self._study.ask()
+            parameters = self._space(asked)
+        else:
+            asked = self._study.ask(dict(self._space))
+            parameters = asked.params
+        self._asked[asked.number] = asked
+        return [Step(Trial(asked.number, dict(parameters)), 0, self._amounts[0])]
+
+
+class OptunaSearchCV(TrialSearch, BaseSearchCV):  # type: ignore[misc]
+    __doc__ = f"""Search with an Optuna study.
+
+    Parameters of its own
+    ---------------------
+    param_distributions : dict of name -> optuna distribution, or function(trial) -> dict of parameters
+        The space; a function may ask the trial for one parameter depending on another.
+    study : optuna.Study, default=None
+        The study to ask and tell; its direction must be "maximize", as scikit-learn's scores are. None creates one with
+        Optuna's default sampler, seeded with `random_state`.
+    n_trials : int, default=10
+        How many trials to ask for.
+    resource : str, default=None
+        A parameter of the estimator, or "n_samples", that grows from `min_resources` by `factor` up to `max_resources`,
+        with the study's pruner deciding after each amount. None runs every trial once.
+    n_at_once : int, default=None
+        Trials in flight at a time; None is as many as there are fits that can run at once. With one, the sampler knows
+        all earlier results each time it is asked.
+
+    `study_` is the study. `cv_results_` has the column `trial` and, with a resource, `iter` and `n_resources`; the best
+    candidate is chosen among those with the most resources.
+    {PARAMETERS}"""
+
+    def __init__(
+        self,
+        estimator: Any,
+        param_distributions: Space,
+        *,
+        study: Any = None,
+        n_trials: int = 10,
+        resource: str | None = None,
+        max_resources: int | None = None,
+        min_resources: int = 1,
+        factor: float = 3,
+        n_at_once: int | None = None,
+        scoring: Any = None,
+        n_jobs: int | None = None,
+        refit: Any = True,
+        cv: Any = None,
+        verbose: int = 0,
+        random_state: int | None = None,
+        error_score: Any = np.nan,
+        return_train_score: bool = False,
+        backend: Any = "auto",
+        share_work: bool = True,
+        time_budget: float | None = None,
+        journal: PathLike | None = None,
+        progress: bool = False,
+        max_retries: int = 3,
+    ) -> None:
+        super().__init__(
+            estimator,
+            scoring=scoring,
+            n_jobs=n_jobs,
+            refit=refit,
+            cv=cv,
+            verbose=verbose,
+            error_score=error_score,
+            return_train_score=return_train_score,
+        )
+        self.param_distributions = param_distributions
+        self.study = study
+        self.n_trials = n_trials
+        self.resource = resource
+        self.max_resources = max_resources
+        self.min_resources = min_resources
+        self.factor = factor
+        self.n_at_once = n_at_once
+        self.random_state = random_state
+        self._set_running(backend, share_work, time_budget, journal, progress, max_retries)
+
+    def _check_input_parameters(self, X: Any, y: Any, split_params: Any) -> None:
+        super()._check_input_parameters(X, y, split_params)
+        self._n_rows = _num_samples(X)
+        for name in ("n_trials", "n_at_once"):
+            value = getattr(self, name)
+            if value is None and name == "n_at_once":
+                continue
+            if isinstance(value, bool) or not isinstance(value, numbers.Integral) or value < 1:
+                raise ValueError(f"{name} must be a whole number from 1, got {value!r}.")
+
+    def _policy(self) -> StudyPolicy:
+        assert self._search_run is not None
+        self.study_ = _maximising(self.study, self.random_state)
+        n_at_once = self.n_at_once or math.ceil(self._search_run.driver.executor.n_slots / self.n_splits_)
+        n_first = min(self.n_trials, n_at_once)
+        return StudyPolicy(self.study_, self.param_distributions, self.n_trials, n_first, self._amounts())
+
+    def _amounts(self) -> list[int | None]:
+        if self.resource is None:
+            return [None]
+        most = self._n_rows if self.resource == "n_samples" and self.max_resources is None else self.max_resources
+        if most is None or not 1 <= self.min_resources <= most or not self.factor > 1:
+            raise ValueError(
+                f"resource={self.resource!r} needs 1 <= min_resources <= max_resources and factor > 1, got "
+                f"min_resources={self.min_resources!r}, max_resources={most!r}, factor={self.factor!r}."
+            )
+        amounts: list[int | None] = []
+        amount = float(self.min_resources)
+        while amount < most:
+            amounts.append(int(amount))
+            amount *= self.factor
+        return [*amounts, int(most)]
+
+    def _more_results(self, steps: Sequence[Step]) -> dict[str, list[Any]]:
+        more: dict[str, list[Any]] = {"trial": [step.trial.number for step in steps]}
+        if self.resource is not None:
+            more["iter"] = [step.rung for step in steps]
+            more["n_resources"] = [step.n_resources for step in steps]
+        return more
+
+
+def _maximising(study: Any, random_state: int | None) -> Any:
+    try:
+        import optuna
+    except ImportError as error:
+        raise ImportError('OptunaSearchCV needs optuna: pip install "dmlgbm[optuna]".') from error
+    if study is None:
+        return optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=random_state))
+    if study.direction != optuna.study.StudyDirection.MAXIMIZE:
+        raise ValueError('study must have direction="maximize": scikit-learn\'s scores are better when greater.')
+    return study

@@ -1,0 +1,126 @@
+"""The `fit` of one call that uses what earlier calls have left.
+
+`run_sharing` runs calls one after the other, each through scikit-learn's own function. What differs is one attribute:
+an estimator that can share gets a `fit` of its own for that call, which prepares the fold or finds it prepared, and
+starts a run or takes an earlier one further. Whatever goes wrong on the way, the estimator's real `fit` has the last
+word, so errors and their texts are its own.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from typing import Any
+
+from sklearn.base import clone
+
+from tuning.calls import FitCall, FitResult, SearchData, run_call
+from tuning.plan import Counters
+from tuning.sharing.hooks import FitDescription, described, has_hooks
+from tuning.sharing.prefixes import fit_pipeline, is_plain_pipeline
+from tuning.sharing.store import rows_store, runs_store
+
+
+def run_sharing(calls: Sequence[FitCall], data: SearchData, counters: Counters) -> Iterator[FitResult]:
+    """Calls of one unit; stages of one run come shortest first."""
+    yield from _run(calls, data, counters, keep_runs=False)
+
+
+def run_sharing_and_keep(calls: Sequence[FitCall], data: SearchData, counters: Counters) -> Iterator[FitResult]:
+    """The same, for calls whose runs a later round may take further."""
+    yield from _run(calls, data, counters, keep_runs=True)
+
+
+def _run(calls: Sequence[FitCall], data: SearchData, counters: Counters, *, keep_runs: bool) -> Iterator[FitResult]:
+    unit = UnitWork(data, counters)
+    for call in calls:
+        estimator = clone(data.shared.estimator)
+        unit.attach(estimator, call.split)
+        result = run_call(call, data, estimator)
+        detach(estimator)
+        yield result
+    if keep_runs:
+        unit.keep_runs()
+
+
+class UnitWork:
+    """What the calls of one unit share with each other and, through the stores, with other units of this worker."""
+
+    def __init__(self, data: SearchData, counters: Counters) -> None:
+        self.data = data
+        self.counters = counters
+        self._runs: dict[Hashable, tuple[Any, int]] = {}
+
+    def attach(self, estimator: Any, split: str) -> None:
+        """Give an estimator a `fit` for one call."""
+        if is_plain_pipeline(estimator):
+            vars(estimator)["fit"] = lambda X, y=None, **params: fit_pipeline(estimator, X, y, params, self, split)
+        elif has_hooks(estimator):
+            self.attach_final(estimator, split)
+
+    def attach_final(self, estimator: Any, rows: Hashable) -> None:
+        """Give an estimator with hooks a `fit` for one call; `rows` names what it learns from."""
+
+        def fit(X: Any, y: Any = None, **fit_params: Any) -> Any:
+            detach(estimator)
+            if y is None or not self._fit_shared(estimator, X, y, fit_params, rows):
+                self.counters["fits"] += 1
+                return estimator.fit(X, **fit_params) if y is None else estimator.fit(X, y, **fit_params)
+            return estimator
+
+        vars(estimator)["fit"] = fit
+
+    def keep_runs(self) -> None:
+        """Leave the models of this unit for later rounds. Their scores stay behind: trees are small, scores are not."""
+        store = runs_store(self.data)
+        for key, (estimator, stage) in self._runs.items():
+            saved = pickle.dumps((estimator, stage), pickle.HIGHEST_PROTOCOL)
+            store.put(key, saved, len(saved))
+
+    def _fit_shared(self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], rows: Hashable) -> bool:
+        """Fit with shared work; False if the estimator's own `fit` has to do it."""
+        fit = described(estimator, fit_params)
+        if fit is None:
+            return False
+        try:
+            prepared = self._prepared(estimator, X, y, fit_params, (rows, fit.preparation))
+            self._train(estimator, prepared, fit, (rows, fit.preparation, fit.run))
+        except Exception:  # noqa: BLE001 - the estimator's own fit raises the error that users know
+            return False
+        return True
+
+    def _prepared(self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], key: Hashable) -> Any:
+        def prepare() -> tuple[Any, int]:
+            prepared = estimator.prepare(X, y, **fit_params)
+            return prepared, int(getattr(prepared, "n_bytes", 0))
+
+        prepared, is_new = rows_store(self.data).get_or_make(key, prepare)
+        self.counters["folds_prepared" if is_new else "preparations_saved"] += 1
+        return prepared
+
+    def _train(self, estimator: Any, prepared: Any, fit: FitDescription, key: Hashable) -> None:
+        before, n_before = (None, 0) if fit.run is None else self._earlier(key)
+        if before is None or n_before > fit.stage:
+            n_before = 0
+            estimator.fit_prepared(prepared)
+            self.counters["fits"] += 1
+        else:
+            estimator.advance(prepared, fit.stage, since=before)
+            self.counters["fits_continued"] += 1
+        if fit.run is not None:
+            self._runs[key] = (estimator, fit.stage)
+            self.counters["trees_grown"] += fit.stage - n_before
+            self.counters["trees_saved"] += n_before
+
+    def _earlier(self, key: Hashable) -> tuple[Any, int]:
+        if key in self._runs:
+            return self._runs[key]
+        saved = runs_store(self.data).take(key)
+        return (None, 0) if saved is None else pickle.loads(saved)  # noqa: S301 - written by this process
+
+
+def detach(estimator: Any) -> None:
+    """Take the `fit` of a call away again, if it is still there."""
+    fit: Callable[..., Any] | None = vars(estimator).get("fit")
+    if fit is not None:
+        del vars(estimator)["fit"]

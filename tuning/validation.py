@@ -1,0 +1,56 @@
+"""`cross_validate` and `cross_val_score`: scikit-learn's functions, run by the executors of this package."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from sklearn import model_selection
+
+from tuning.driver import DriverSettings
+from tuning.progress import watchers_for
+from tuning.search_run import SearchRun
+
+
+def cross_validate(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    n_jobs: int | None = None,
+    backend: Any = "auto",
+    progress: bool = False,
+    max_retries: int = 3,
+    **options: Any,
+) -> dict[str, Any]:
+    """scikit-learn's cross_validate, which `options` are for, on `backend`."""
+    with _running(backend, n_jobs, progress, max_retries):
+        return dict(model_selection.cross_validate(estimator, X, y, n_jobs=n_jobs, **options))
+
+
+def cross_val_score(
+    estimator: Any,
+    X: Any,
+    y: Any = None,
+    *,
+    n_jobs: int | None = None,
+    backend: Any = "auto",
+    progress: bool = False,
+    max_retries: int = 3,
+    **options: Any,
+) -> npt.NDArray[np.float64]:
+    """scikit-learn's cross_val_score, which `options` are for, on `backend`."""
+    with _running(backend, n_jobs, progress, max_retries):
+        return np.asarray(model_selection.cross_val_score(estimator, X, y, n_jobs=n_jobs, **options))
+
+
+@contextlib.contextmanager
+def _running(backend: Any, n_jobs: int | None, progress: bool, max_retries: int) -> Iterator[None]:
+    run = SearchRun(backend, n_jobs, DriverSettings(max_retries=max_retries), watchers=watchers_for(progress))
+    try:
+        yield
+    finally:
+        run.close()
