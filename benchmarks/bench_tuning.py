@@ -91,9 +91,11 @@ CASES = {
         },
         {
             "n_candidates": 200,
+            "factor": 2,
             "resource": "n_estimators",
-            "min_resources": 4,
-            "max_resources": 324,
+            "min_resources": 2,
+            "max_resources": 256,
+            "return_train_score": False,
             "cv": N_FOLDS,
             "random_state": 0,
             "refit": False,
