@@ -20,6 +20,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
 from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from tuning.search import GridSearchCV, HalvingGridSearchCV
+from tuning.sharing import shared_fit
 from tuning.sharing.store import Store
 
 N_ROWS = 240
@@ -120,9 +121,11 @@ def test_two_workers_share_as_one_does() -> None:
     assert ours.search_report_.counters["trees_grown"] == 6 * 4
 
 
-@pytest.mark.parametrize("keeps", [True, False])
-def test_halving_goes_on_from_round_to_round(keeps: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    if not keeps:  # whatever is lost on the way is made again
+@pytest.mark.parametrize("kept", ["whole", "pickled", "nothing"])
+def test_halving_goes_on_from_round_to_round(kept: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if kept == "pickled":
+        monkeypatch.setattr(shared_fit, "_BYTES_KEPT_AS_THEY_ARE", 0)
+    if kept == "nothing":  # whatever is lost on the way is made again
         monkeypatch.setattr(Store, "take", lambda self, key: None)
     frame, latent = make_rows(2)
     grid = {"num_leaves": [3, 4, 5, 6], "learning_rate": [0.1, 0.3]}
@@ -131,7 +134,7 @@ def test_halving_goes_on_from_round_to_round(keeps: bool, monkeypatch: pytest.Mo
     ours = HalvingGridSearchCV(small(DMLGBMRegressor), grid, random_state=0, n_jobs=1, **options)
     require_same_results(ours.fit(frame, latent), theirs.fit(frame, latent))
     asked = 2 * (8 * 2 + 4 * 4 + 2 * 8)
-    saved = 2 * (4 * 2 + 2 * 4) if keeps else 0
+    saved = 0 if kept == "nothing" else 2 * (4 * 2 + 2 * 4)
     assert ours.search_report_.counters["trees_saved"] == saved
     assert ours.search_report_.counters["trees_grown"] == asked - saved
 
