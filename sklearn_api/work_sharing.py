@@ -91,6 +91,11 @@ class WorkSharing(BaseEstimator):
     def _store(self, result: TrainingResult) -> None:
         """Become a fitted estimator."""
 
+    @property
+    def run_bytes(self) -> int | None:
+        """Memory that this estimator holds so that it can be taken further without work; None if it holds none."""
+        return None if self._run is None else self._run.n_bytes
+
     def preparation_key(self, **fit_params: Any) -> Any:
         """The parameters that matter to `prepare`; None where rows cannot be prepared for several fits."""
         if not self._is_shareable(fit_params):

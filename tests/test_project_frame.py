@@ -116,7 +116,8 @@ print(*sys.modules)
 
 @pytest.mark.parametrize("path", sorted((ROOT / "gbdt").rglob("*.py")), ids=lambda path: path.stem)
 def test_engine_file_imports_only_numpy_numba_and_the_standard_library(path: Path) -> None:
-    assert set(imported_packages(path)) <= ENGINE_MAY_IMPORT
+    over_ranks = {"collectives"} if path.parent.name == "ranks" else set()
+    assert set(imported_packages(path)) <= ENGINE_MAY_IMPORT | over_ranks
 
 
 @pytest.mark.parametrize(

@@ -131,12 +131,18 @@ class Driver:
             if self.stopped is not None:
                 return self._not_run(number)
             self._step()
-        return self._results[number]
+        result = self._results[number]
+        # Whoever follows looks after failures: a trial that fails is not the end of the search.
+        return result if self._follow_up is None else {**result, "fit_error": None}
 
-    def run_to_the_end(self) -> None:
-        """Run all calls, also those that are added on the way."""
+    def run_to_the_end(self) -> list[FitResult]:
+        """Run all calls, also those that are added on the way; what came of all of them."""
         while self._submitted and not self._errors and self.stopped is None:
             self._step()
+        if self._errors:
+            self.abort()
+            raise self._errors[min(self._errors)]
+        return list(self._results.values())
 
     def has_a_complete_candidate(self) -> bool:
         """Whether any candidate has results of all folds."""
@@ -217,7 +223,7 @@ class Driver:
         self.report.counters.update(result.counters)
         self.report.seconds_of_work += result.seconds
         for message, filename, line in result.warnings:
-            warnings.warn_explicit(message, None, filename, line, registry=self._warned)  # type: ignore[arg-type]
+            warnings.warn_explicit(message, None, filename, line, registry=self._warned)
         for call, each in zip(unit.calls, result.results, strict=False):
             if self._journal is not None:
                 self._journal.record(call, each)

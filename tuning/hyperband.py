@@ -80,7 +80,7 @@ def bracket_sizes(min_resources: int, max_resources: int, factor: float) -> list
     return brackets
 
 
-class HyperbandSearchCV(TrialSearch, BaseSearchCV):  # type: ignore[misc]
+class HyperbandSearchCV(TrialSearch, BaseSearchCV):
     __doc__ = f"""Search over random candidates by brackets of asynchronous successive halving.
 
     Parameters of its own
@@ -101,6 +101,9 @@ class HyperbandSearchCV(TrialSearch, BaseSearchCV):  # type: ignore[misc]
     candidate is chosen among those with the most resources. `n_brackets_`, `n_candidates_` and `n_resources_` describe
     the brackets.
     {PARAMETERS}"""
+
+    max_resources_: int
+    min_resources_: int
 
     def __init__(
         self,

@@ -28,7 +28,7 @@ class _Job:
         self.numbers: list[int] | None = None
 
 
-class SearchBackend(ParallelBackendBase):  # type: ignore[misc]
+class SearchBackend(ParallelBackendBase):
     """Hands the calls of a search to its driver."""
 
     supports_retrieve_callback = False

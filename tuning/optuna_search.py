@@ -68,7 +68,7 @@ class StudyPolicy:
         return [Step(Trial(asked.number, dict(parameters)), 0, self._amounts[0])]
 
 
-class OptunaSearchCV(TrialSearch, BaseSearchCV):  # type: ignore[misc]
+class OptunaSearchCV(TrialSearch, BaseSearchCV):
     __doc__ = f"""Search with an Optuna study.
 
     Parameters of its own

@@ -15,11 +15,14 @@ from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401 - scikit-learn asks for this before the import
 from sklearn.model_selection import _search_successive_halving as halving
 
+from tuning.collections import gathered
 from tuning.driver import DriverSettings
+from tuning.executors.registry import open_executor
+from tuning.executors.serial import SerialExecutor
 from tuning.journal import FileJournal
 from tuning.progress import watchers_for
 from tuning.report import SearchReport
-from tuning.search_run import SearchRun, SearchStopped
+from tuning.search_run import SearchRun, SearchStopped, check_settings
 
 PathLike = str | os.PathLike[str]
 
@@ -80,10 +83,14 @@ class SearchOnExecutors:
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Self:
         """Run the search and refit the best candidate; the parameters are scikit-learn's."""
-        settings = DriverSettings(self.share_work, self.max_retries, self.time_budget)
+        X, y, params, in_pieces = gathered(self.estimator, X, y, params, self.backend)
+        settings = DriverSettings(self.share_work and not in_pieces, self.max_retries, self.time_budget)
+        check_settings(settings)
         journal = None if self.journal is None else FileJournal(self.journal)
         try:
-            self._search_run = SearchRun(self.backend, self.n_jobs, settings, journal, watchers_for(self.progress))
+            # Data in pieces is trained on from here, by all workers together.
+            executor = SerialExecutor() if in_pieces else open_executor(self.backend, self.n_jobs)
+            self._search_run = SearchRun(executor, settings, journal, watchers_for(self.progress))
             try:
                 super().fit(X, y, **params)  # type: ignore[misc]
             finally:
@@ -121,7 +128,7 @@ class SearchOnExecutors:
         return [name for name in super().__dir__() if name != "search_report_"]
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())  # type: ignore[misc]
+        state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
         state.pop("_search_run", None)
         if not isinstance(state.get("backend"), str):
             state["backend"] = "auto"  # clients and sessions belong to the process that made them
@@ -155,7 +162,7 @@ def _best_of_last_complete_round(refit: Any, refit_metric: str, results: Any) ->
     return int(last[np.argmax(scores[last])])
 
 
-class GridSearchCV(SearchOnExecutors, model_selection.GridSearchCV):  # type: ignore[misc]
+class GridSearchCV(SearchOnExecutors, model_selection.GridSearchCV):
     def __init__(
         self,
         estimator: Any,
@@ -191,7 +198,7 @@ class GridSearchCV(SearchOnExecutors, model_selection.GridSearchCV):  # type: ig
         self._set_running(backend, share_work, time_budget, journal, progress, max_retries)
 
 
-class RandomizedSearchCV(SearchOnExecutors, model_selection.RandomizedSearchCV):  # type: ignore[misc]
+class RandomizedSearchCV(SearchOnExecutors, model_selection.RandomizedSearchCV):
     def __init__(
         self,
         estimator: Any,
@@ -231,7 +238,7 @@ class RandomizedSearchCV(SearchOnExecutors, model_selection.RandomizedSearchCV):
         self._set_running(backend, share_work, time_budget, journal, progress, max_retries)
 
 
-class HalvingGridSearchCV(_Halving, halving.HalvingGridSearchCV):  # type: ignore[misc]
+class HalvingGridSearchCV(_Halving, halving.HalvingGridSearchCV):
     def __init__(
         self,
         estimator: Any,
@@ -277,7 +284,7 @@ class HalvingGridSearchCV(_Halving, halving.HalvingGridSearchCV):  # type: ignor
         self._set_running(backend, share_work, time_budget, journal, progress, max_retries)
 
 
-class HalvingRandomSearchCV(_Halving, halving.HalvingRandomSearchCV):  # type: ignore[misc]
+class HalvingRandomSearchCV(_Halving, halving.HalvingRandomSearchCV):
     def __init__(
         self,
         estimator: Any,

@@ -15,7 +15,7 @@ from typing import Any
 from sklearn.base import clone
 
 from tuning.driver import Driver, DriverSettings, Journal, Watcher
-from tuning.executors.registry import open_executor
+from tuning.executors.base import Executor
 from tuning.joblib_backend import SearchBackend
 
 Evaluate = Callable[..., Any]
@@ -34,14 +34,12 @@ class SearchRun:
 
     def __init__(
         self,
-        backend: Any,
-        n_jobs: int | None,
+        executor: Executor,
         settings: DriverSettings,
         journal: Journal | None = None,
         watchers: Iterable[Watcher] = (),
     ) -> None:
-        check_settings(settings)
-        self.driver = Driver(open_executor(backend, n_jobs), settings, journal, list(watchers))
+        self.driver = Driver(executor, settings, journal, list(watchers))
         self._backend = SearchBackend(self.driver)
 
     def close(self) -> None:

@@ -12,6 +12,7 @@ from itertools import groupby
 from typing import Any
 
 import numpy as np
+from sklearn.model_selection._validation import _warn_or_raise_about_fit_failures
 
 from tuning.asynchronous import Policy, Resource, Step, Trials
 from tuning.search import SearchOnExecutors
@@ -23,6 +24,7 @@ class TrialSearch(SearchOnExecutors):
     resource: str | None
     random_state: Any
     refit: Any
+    error_score: Any
     n_splits_: int
     _checked_cv_orig: Any
     _n_rows: int
@@ -47,7 +49,7 @@ class TrialSearch(SearchOnExecutors):
         first = [step for step in steps if step.n_resources == steps[0].n_resources]
         trials.expect(first, [step for step in steps if step not in first])
         self._evaluate(self._search_run.checking(self.estimator, evaluate_candidates), resource, first, callback_ctx)
-        driver.run_to_the_end()
+        _warn_or_raise_about_fit_failures(driver.run_to_the_end(), self.error_score)
         others = sorted((step for step in trials.completed if step not in first), key=_place)
         for _, group in groupby(others, key=lambda step: (step.trial.bracket, step.rung)):
             self._evaluate(evaluate_candidates, resource, list(group), callback_ctx)

@@ -11,8 +11,9 @@ import numpy.typing as npt
 from sklearn import model_selection
 
 from tuning.driver import DriverSettings
+from tuning.executors.registry import open_executor
 from tuning.progress import watchers_for
-from tuning.search_run import SearchRun
+from tuning.search_run import SearchRun, check_settings
 
 
 def cross_validate(
@@ -49,7 +50,9 @@ def cross_val_score(
 
 @contextlib.contextmanager
 def _running(backend: Any, n_jobs: int | None, progress: bool, max_retries: int) -> Iterator[None]:
-    run = SearchRun(backend, n_jobs, DriverSettings(max_retries=max_retries), watchers=watchers_for(progress))
+    settings = DriverSettings(max_retries=max_retries)
+    check_settings(settings)
+    run = SearchRun(open_executor(backend, n_jobs), settings, watchers=watchers_for(progress))
     try:
         yield
     finally:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import numpy as np
 import pytest
 from distributed import Client, LocalCluster
@@ -14,6 +15,7 @@ from search_models import DeadlyTree, TracedTree, fits_in
 from sklearn import model_selection
 
 from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score
+from tuning import collections
 from tuning.executors.base import ExecutorError
 
 GRID = {"max_depth": [1, 2, 3, 4]}
@@ -44,6 +46,30 @@ def test_searches_on_dask_are_bit_equal_to_scikit_learns(client: Client, rows: A
     np.testing.assert_array_equal(
         cross_val_score(TracedTree(), *rows, cv=3), model_selection.cross_val_score(TracedTree(), *rows, cv=3)
     )
+
+
+def test_collections_that_fit_are_gathered_once(client: Client, rows: Any) -> None:
+    X, y = rows
+    theirs = model_selection.GridSearchCV(TracedTree(), GRID, cv=2).fit(X, y)
+    lazy = da.from_array(X, chunks=(70, -1)), da.from_array(y, chunks=70)
+    ours = GridSearchCV(TracedTree(), GRID, cv=2, backend="dask").fit(*lazy)
+    require_same_results(ours, theirs)
+    assert ours.search_report_.backend == "dask"
+
+
+def test_collections_that_do_not_fit_are_trained_on_by_all_workers(
+    client: Client, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = rows
+    monkeypatch.setattr(collections, "_bytes_that_fit", lambda backend: 1000.0)
+    grid = {"num_leaves": [3, 5]}
+    theirs = model_selection.GridSearchCV(DMLGBMClassifier(n_estimators=2), grid, cv=2).fit(X, y)
+    lazy = da.from_array(X, chunks=(100, -1)), da.from_array(y, chunks=100)
+    ours = GridSearchCV(DMLGBMClassifier(n_estimators=2), grid, cv=2).fit(*lazy)
+    require_same_results(ours, theirs)
+    assert ours.best_estimator_.fit_report_.n_ranks == 2
+    with pytest.raises(ValueError, match="TracedTree cannot train on Dask collections"):
+        GridSearchCV(TracedTree(), GRID, cv=2).fit(*lazy)
 
 
 def test_nothing_is_left_on_the_cluster(client: Client, rows: Any) -> None:

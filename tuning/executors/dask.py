@@ -46,7 +46,7 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
     executor = DaskExecutor(client, n_jobs)
     if not executor.threads_of_workers():
         raise ExecutorError(
-            f"The Dask cluster at {client.scheduler.address} has no workers: start or scale them first."
+            f"The Dask cluster at {client.scheduler_info()['address']} has no workers: start or scale them first."
         )
     return executor
 
@@ -61,9 +61,9 @@ class DaskExecutor:
         self._limit = n_jobs if n_jobs is not None and n_jobs > 0 else None
         self._search = uuid.uuid4().hex
         self._values: dict[str, Any] = {}
-        self._futures: dict[str, Future] = {}
+        self._futures: dict[str, Future[Any]] = {}
         self._waiting: dict[int, tuple[WorkUnit, int]] = {}
-        self._running: dict[int, Future] = {}
+        self._running: dict[int, Future[Any]] = {}
         self._home: dict[Hashable, str] = {}
         self._affinity: dict[int, Hashable] = {}
         self._finished: queue.SimpleQueue[int] = queue.SimpleQueue()
@@ -160,7 +160,7 @@ class DaskExecutor:
         self._affinity[number] = unit.affinity
         future.add_done_callback(lambda _, number=number: self._finished.put(number))
 
-    def _placed(self, name: str) -> Future:
+    def _placed(self, name: str) -> Future[Any]:
         """The future of a value; scattered when it is first needed, and again if all its holders are gone."""
         future = self._futures.get(name)
         if future is None or future.status in ("cancelled", "lost", "error"):
@@ -169,7 +169,7 @@ class DaskExecutor:
             self._futures[name] = future
         return future
 
-    def _event(self, number: int, future: Future) -> Event:
+    def _event(self, number: int, future: Future[Any]) -> Event:
         affinity = self._affinity.pop(number)
         if future.status == "finished":
             try:
@@ -180,13 +180,13 @@ class DaskExecutor:
                 self._home[affinity] = worker
             return Done(number, wire.loads(data), f"Dask worker {worker}")
         if future.status == "error":
-            error = future.exception()
-            if isinstance(error, KilledWorker):
+            failure = future.exception()
+            if isinstance(failure, KilledWorker):
                 # The scheduler has run the task again by itself, as often as it is configured to.
                 attempts = 1 + int(dask.config.get("distributed.scheduler.allowed-failures"))
                 reason = f"was lost, {attempts} times in a row; the nannies' logs say why, often because memory ran out"
                 return Lost(number, "a Dask worker", reason, attempts)
-            return Done(number, UnitResult([], error=_unreadable(error)), "a Dask worker")
+            return Done(number, UnitResult([], error=_unreadable(failure)), "a Dask worker")
         return Lost(number, "a Dask worker", f"was lost with data of the search (task {future.status})")
 
     def _require_cluster(self) -> None:
@@ -197,7 +197,7 @@ class DaskExecutor:
             )
 
 
-def _unreadable(error: BaseException) -> ExecutorError:
+def _unreadable(error: BaseException | None) -> ExecutorError:
     return ExecutorError(f"A Dask worker could not run a unit: {type(error).__name__}: {error}")
 
 

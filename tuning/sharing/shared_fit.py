@@ -20,6 +20,9 @@ from tuning.sharing.hooks import FitDescription, described, has_hooks
 from tuning.sharing.prefixes import fit_pipeline, is_plain_pipeline
 from tuning.sharing.store import rows_store, runs_store
 
+# With many rows the scores of a run are far larger than its trees: pickling leaves them behind.
+_BYTES_KEPT_AS_THEY_ARE = 128 << 10
+
 
 def run_sharing(calls: Sequence[FitCall], data: SearchData, counters: Counters) -> Iterator[FitResult]:
     """Calls of one unit; stages of one run come shortest first."""
@@ -71,11 +74,15 @@ class UnitWork:
         vars(estimator)["fit"] = fit
 
     def keep_runs(self) -> None:
-        """Leave the models of this unit for later rounds. Their scores stay behind: trees are small, scores are not."""
+        """Leave the models of this unit for later rounds, small ones as they are, with what makes going on fast."""
         store = runs_store(self.data)
         for key, (estimator, stage) in self._runs.items():
-            saved = pickle.dumps((estimator, stage), pickle.HIGHEST_PROTOCOL)
-            store.put(key, saved, len(saved))
+            n_bytes = getattr(estimator, "run_bytes", None)
+            if n_bytes is not None and n_bytes <= _BYTES_KEPT_AS_THEY_ARE:
+                store.put(key, (estimator, stage), n_bytes)
+            else:
+                saved = pickle.dumps((estimator, stage), pickle.HIGHEST_PROTOCOL)
+                store.put(key, saved, len(saved))
 
     def _fit_shared(self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], rows: Hashable) -> bool:
         """Fit with shared work; False if the estimator's own `fit` has to do it."""
@@ -116,7 +123,9 @@ class UnitWork:
         if key in self._runs:
             return self._runs[key]
         saved = runs_store(self.data).take(key)
-        return (None, 0) if saved is None else pickle.loads(saved)  # noqa: S301 - written by this process
+        if isinstance(saved, bytes):
+            saved = pickle.loads(saved)  # noqa: S301 - written by this process
+        return (None, 0) if saved is None else saved
 
 
 def detach(estimator: Any) -> None:

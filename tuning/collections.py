@@ -1,0 +1,88 @@
+"""Searches over Dask collections: gathered where they fit into a worker, left in pieces where they do not.
+
+Gathered data is searched through like any other: it goes to each worker once, and folds are row numbers. Data in
+pieces stays on the cluster: one fit after the other runs from this process, each over all workers, through an
+estimator that can train on Dask collections.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+# A worker holds the data, a copy of the rows of a fold and what the fit makes of them.
+_SHARE_OF_MEMORY = 0.25
+
+
+def is_collection(value: object) -> bool:
+    """Whether this is a Dask collection: nobody has one before importing Dask."""
+    base = sys.modules.get("dask.base")
+    return base is not None and bool(base.is_dask_collection(value))
+
+
+def gathered(
+    estimator: Any, X: Any, y: Any, params: Mapping[str, Any], backend: Any
+) -> tuple[Any, Any, dict[str, Any], bool]:
+    """X, y and fit parameters as the search needs them, and whether X stays in pieces on a cluster."""
+    if not any(map(is_collection, (X, y, *params.values()))):
+        return X, y, dict(params), False
+    from dask.base import compute
+
+    if not is_collection(X) or _n_bytes(X) <= _bytes_that_fit(backend):
+        X, y, given = compute(X, y, dict(params))
+        return X, y, given, False
+    y, given = compute(y, dict(params))
+    return _indexed_by_rows(estimator, X), y, given, True
+
+
+def _n_bytes(X: Any) -> float:
+    known = getattr(X, "nbytes", None)
+    if isinstance(known, int | float) and known == known:
+        return known
+    if hasattr(X, "memory_usage"):
+        usage = X.memory_usage(deep=True)
+        return float(usage.sum().compute() if hasattr(usage, "sum") else usage)
+    return float(X.map_blocks(lambda block: block.nbytes, dtype=int, drop_axis=1).sum().compute())
+
+
+def _bytes_that_fit(backend: Any) -> float:
+    """The largest data that every worker, and this process, can hold."""
+    here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    limits = [float(here)]
+    client = _client(backend)
+    if client is not None:
+        workers = client.scheduler_info(n_workers=-1)["workers"].values()
+        limits += [float(each["memory_limit"]) for each in workers if each["memory_limit"]]
+    return _SHARE_OF_MEMORY * min(limits)
+
+
+def _client(backend: Any) -> Any:
+    from distributed import Client, get_client
+
+    if isinstance(backend, Client):
+        return backend
+    try:
+        return get_client()
+    except ValueError:
+        return None
+
+
+def _indexed_by_rows(estimator: Any, X: Any) -> Any:
+    """A Dask array whose rows can be picked by number."""
+    if not any(name.rpartition("__")[2] == "tree_learner" for name in estimator.get_params(deep=True)):
+        raise ValueError(
+            f"X does not fit into a worker, and {type(estimator).__name__} cannot train on Dask collections: use a "
+            "DMLGBM estimator, larger workers, or fewer rows."
+        )
+    if hasattr(X, "to_dask_array"):
+        others = [str(name) for name, kind in X.dtypes.items() if getattr(kind, "kind", "O") not in "biuf"]
+        if others:
+            raise ValueError(
+                f"X does not fit into a worker, and its columns {', '.join(others)} are not numbers: encode them first."
+            )
+        X = X.to_dask_array(lengths=True)
+    elif any(size != size for size in X.shape):
+        X = X.compute_chunk_sizes()
+    return X
