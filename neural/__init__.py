@@ -1,0 +1,1 @@
+"""Networks trained over the shared communication layer: models, strategies, ranks."""

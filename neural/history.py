@@ -1,0 +1,73 @@
+"""What a run has to tell, epoch by epoch: of one rank while it trains, and of all ranks together at its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from neural.batches import Batch
+
+# Columns of an epoch's record; the first ones are summed up over an epoch by the rank itself.
+COLUMNS = ("loss", "steps", "bytes_sent", "wait_seconds", "seconds", "staleness_mean", "staleness_max")
+
+
+@dataclass
+class RankHistory:
+    """Adds up what one rank does in an epoch. `close_epoch` makes a record of it and begins the next."""
+
+    epochs: list[dict[str, float]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._clear()
+
+    def _clear(self) -> None:
+        self._loss = 0.0
+        self._steps = 0
+        self._bytes = 0
+        self._waited = 0.0
+        self._staleness: list[float] = []
+        self._began = time.perf_counter()
+
+    def begin_epoch(self) -> None:
+        """Set the clock."""
+        self._clear()
+
+    def add_loss(self, share: float, batch: Batch) -> None:
+        """This rank's share of the loss of one step."""
+        self._loss += share
+        self._steps += 1
+
+    def add_bytes(self, count: int) -> None:
+        """Bytes this rank sent on connections that are not those of `context.communicator`."""
+        self._bytes += count
+
+    def add_staleness(self, steps: float) -> None:
+        """By how many steps the parameters a gradient was computed with were behind."""
+        self._staleness.append(steps)
+
+    @contextmanager
+    def waiting(self) -> Iterator[None]:
+        """Time inside counts as waiting for other ranks."""
+        began = time.perf_counter()
+        try:
+            yield
+        finally:
+            self._waited += time.perf_counter() - began
+
+    def close_epoch(self, bytes_sent: int) -> dict[str, float]:
+        """The record of the epoch; `bytes_sent` by the communicator come on top of those that were added."""
+        record = {
+            "loss": self._loss / max(1, self._steps),
+            "steps": float(self._steps),
+            "bytes_sent": float(self._bytes + bytes_sent),
+            "wait_seconds": self._waited,
+            "seconds": time.perf_counter() - self._began,
+            "staleness_mean": float(np.mean(self._staleness)) if self._staleness else 0.0,
+            "staleness_max": float(max(self._staleness, default=0.0)),
+        }
+        self.epochs.append(record)
+        return record
