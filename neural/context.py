@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from collectives import Communicator
 
 from neural.batches import Batch, BatchSource
 from neural.errors import NonFiniteLossError
@@ -17,6 +17,9 @@ from neural.optimisers import Optimiser
 from neural.schedules import Schedule
 from neural.settings import TrainingSettings
 from neural.shards import RowShard
+
+if TYPE_CHECKING:
+    from collectives import Communicator
 
 
 @dataclass

@@ -6,13 +6,15 @@ Keys name what is summed (a bucket, a layer), because error feedback remembers f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
-
-from collectives import Communicator, Handle
-from collectives.compression import CODECS, Compressor, compressed_all_reduce
+from typing import TYPE_CHECKING, Any
 
 from neural.history import RankHistory
 from neural.model import FloatArray
+
+# Loaded when ranks exchange something: a fit in one process must not wait for the communication layer.
+if TYPE_CHECKING:
+    from collectives import Communicator, Handle
+    from collectives.compression import Compressor
 
 
 class Exchange:
@@ -40,6 +42,8 @@ class Exchange:
     def _sum(self, key: str, array: FloatArray, out: FloatArray | None) -> FloatArray:
         if self.compressor is None:
             return self.communicator.all_reduce(array, out=out)
+        from collectives.compression import compressed_all_reduce
+
         total = compressed_all_reduce(self.communicator, array, self.compressor, key)
         if out is None:
             return total
@@ -53,6 +57,8 @@ def make_compressor(name: str | None, options: Mapping[str, Any]) -> Compressor 
         if options:
             raise ValueError("compression_options has no meaning without compression")
         return None
+    from collectives.compression import CODECS, Compressor
+
     if name not in CODECS:
         raise ValueError(f"compression must be one of {', '.join(CODECS)}, got {name!r}")
     try:
