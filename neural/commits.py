@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from neural.model import FloatArray
 
@@ -36,3 +39,36 @@ class Commit:
     optimiser: dict[str, Any]
     strategy: dict[str, Any]
     progress: Progress
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Plain arrays for `numpy.savez`; no pickle is needed to read them."""
+        progress = {each.name: getattr(self.progress, each.name) for each in fields(Progress)}
+        best = {name: progress.pop(name) for name in ("best_parameters", "best_buffers")}
+        plain = json.dumps({"epoch": self.epoch, "step": self.step, "progress": progress})
+        return {
+            "plain": np.frombuffer(plain.encode(), np.uint8),
+            "parameters": self.parameters,
+            "buffers": self.buffers,
+            **{f"optimiser.{name}": np.asarray(value) for name, value in self.optimiser.items()},
+            **{f"strategy.{name}": np.asarray(value) for name, value in self.strategy.items()},
+            **{name: value for name, value in best.items() if value is not None},
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Commit:
+        """What `to_arrays` wrote."""
+        plain = json.loads(arrays["plain"].tobytes())
+        best = {name: arrays.get(name) for name in ("best_parameters", "best_buffers")}
+
+        def group(prefix: str) -> dict[str, Any]:
+            return {name[len(prefix) :]: arrays[name] for name in arrays if name.startswith(prefix)}
+
+        return cls(
+            plain["epoch"],
+            plain["step"],
+            arrays["parameters"],
+            arrays["buffers"],
+            group("optimiser."),
+            group("strategy."),
+            Progress(**plain["progress"], **best),
+        )

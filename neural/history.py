@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -71,3 +72,43 @@ class RankHistory:
         }
         self.epochs.append(record)
         return record
+
+
+class TrainingHistory:
+    """The epochs of a fit: `history["loss"]` for the group, `history.of_rank(0)["loss"]` for one rank.
+
+    Columns: loss, score (where rows were held out), steps, bytes_sent, wait_seconds, seconds, staleness_mean,
+    staleness_max. Of the group, losses and bytes are sums over ranks, waiting and mean staleness are means, the others maxima.
+    Ranks may be fewer in later epochs than in earlier ones; `losses` tells when they were lost.
+    """
+
+    def __init__(self, epochs: Sequence[dict[str, Any]], losses: Sequence[str] = ()) -> None:
+        self.epochs = list(epochs)
+        self.losses = list(losses)
+
+    def __len__(self) -> int:
+        return len(self.epochs)
+
+    def __getitem__(self, column: str) -> list[float]:
+        return [epoch[column] for epoch in self.epochs]
+
+    def __contains__(self, column: str) -> bool:
+        return bool(self.epochs) and column in self.epochs[0]
+
+    @property
+    def n_ranks(self) -> int:
+        """The largest number of ranks there was."""
+        return max((len(epoch["ranks"]) for epoch in self.epochs), default=0)
+
+    def of_rank(self, rank: int) -> dict[str, list[float]]:
+        """The columns of one rank, for the epochs in which it took part."""
+        records = [epoch["ranks"][rank] for epoch in self.epochs if rank < len(epoch["ranks"])]
+        return {name: [record[name] for record in records] for name in COLUMNS}
+
+    def cumulative(self, column: str) -> list[float]:
+        """Running totals, such as seconds or bytes so far."""
+        return np.cumsum(self[column]).tolist()
+
+    def __repr__(self) -> str:
+        last = f", loss {self['loss'][-1]:.4g}" if self.epochs else ""
+        return f"TrainingHistory({len(self)} epochs, {self.n_ranks} ranks{last})"

@@ -41,9 +41,14 @@ class Network(Model):
         self, parameters: Sequence[Sequence[ArrayPlan]], buffers: Sequence[Sequence[ArrayPlan]], seed: int
     ) -> None:
         parts: list[ParameterPart] = []
-        values, slopes, others = (_views(v, p) for v, p in (
-            (self.parameters, parameters), (self.gradients, parameters), (self.buffers, buffers),
-        ))
+        values, slopes, others = (
+            _views(v, p)
+            for v, p in (
+                (self.parameters, parameters),
+                (self.gradients, parameters),
+                (self.buffers, buffers),
+            )
+        )
         # The number of a layer among those with parameters, by its place among all layers.
         self._number_of: list[int | None] = []
         offset = n_numbered = 0

@@ -47,7 +47,8 @@ class Activation(Layer):
             np.tanh(out, out=out)
             out += 1.0
             out *= 0.5
-        self._result = out if pass_ is not None else None
+        if pass_ is not None:
+            self._result = out
         return out
 
     def backward(self, gradient: FloatArray) -> FloatArray:

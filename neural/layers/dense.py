@@ -28,18 +28,22 @@ class Dense(Layer):
         bound = float(np.sqrt(3.0 * self.gain / max(1.0, fan)))
         initialise = zeros if self.initial == "zeros" else partial(uniform_between, bound)
         weights = ArrayPlan("weights", (n_inputs, self.n_units), initialise, decays=True)
-        return LayerPlan(self.n_units, (weights, ArrayPlan("biases", (self.n_units,), zeros)) if self.bias else (weights,))
+        return LayerPlan(
+            self.n_units, (weights, ArrayPlan("biases", (self.n_units,), zeros)) if self.bias else (weights,)
+        )
 
     def forward(self, inputs: Inputs, pass_: Pass | None) -> FloatArray:
         weights = self.parameters[0]
         if isinstance(inputs, np.ndarray):
-            output = self._output.rows(len(inputs), self.n_units, weights.dtype)
-            np.matmul(inputs, weights, out=output)
+            # Predictions may run in several threads at once, so only training uses room again.
+            room = None if pass_ is None else self._output.rows(len(inputs), self.n_units, weights.dtype)
+            output = np.matmul(inputs, weights, out=room)
         else:
             output = np.asarray(inputs @ weights)
         if self.bias:
             output += self.parameters[1]
-        self._inputs = inputs if pass_ is not None else None
+        if pass_ is not None:
+            self._inputs = inputs
         return output
 
     def backward(self, gradient: FloatArray) -> FloatArray | None:

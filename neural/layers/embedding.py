@@ -32,7 +32,8 @@ class Embedding(Layer):
     def forward(self, inputs: Inputs, pass_: Pass | None) -> FloatArray:
         codes = [inputs[:, column].astype(np.int64) for column in self.columns]
         vectors = [table[code] for table, code in zip(self.parameters, codes, strict=True)]
-        self._codes = codes if pass_ is not None else []
+        if pass_ is not None:
+            self._codes = codes
         return np.concatenate([inputs[:, self._others], *vectors], axis=1)
 
     def backward(self, gradient: FloatArray) -> None:

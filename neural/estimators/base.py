@@ -1,0 +1,184 @@
+"""What the four estimators share: one way to train on rows anywhere, one way to predict, a state that can be saved.
+
+An estimator describes a model (`_plan`), encodes targets, and stores what training returns. Nothing is stored before
+training has succeeded.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import Any, ClassVar, Self
+
+import numpy as np
+import numpy.typing as npt
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from neural.collections import is_collection
+from neural.estimators.categories import CategoryColumns
+from neural.estimators.parameters import (
+    checked_choice,
+    checked_integer,
+    checked_mapping,
+    checked_number,
+    training_settings,
+)
+from neural.history import TrainingHistory
+from neural.model import FloatArray, Inputs, IntArray, Model
+from neural.plans import ModelPlan
+from neural.random_numbers import bits_of, hash_of
+from neural.running.generations import Survivor
+from neural.running.local import LocalRows, train_here
+from neural.targets import Targets
+from neural.training import Job, Trained
+
+
+class NeuralEstimator(BaseEstimator):
+    """A model trained by gradient descent behind scikit-learn's interface."""
+
+    _classifies: ClassVar[bool]
+
+    random_state: Any
+    early_stopping: bool
+    validation_fraction: float
+    categorical_columns: Any = None
+    strategy: str
+    strategy_options: Any
+    n_ranks: int
+    backend: str
+    max_restarts: int
+    dtype: str
+    verbose: int
+
+    # What concrete estimators know.
+
+    @abstractmethod
+    def _plan(self, n_inputs: int, targets: Targets, categories: CategoryColumns | None, seed: int) -> ModelPlan:
+        """The model for inputs of this width and these targets."""
+
+    @abstractmethod
+    def _targets_of(self, y: Any) -> tuple[Targets, FloatArray | IntArray]:
+        """What there is to predict, and y in its numbers."""
+
+    # Training.
+
+    def fit(self, X: Any, y: Any) -> Self:
+        """Train on the rows of X and their targets y: arrays, data frames, sparse matrices or Dask collections."""
+        if is_collection(X):
+            from neural.estimators.collection_fitting import fit_collection
+
+            fit_collection(self, X, y)
+            return self
+        inputs, y, categories = self._checked_rows(X, y)
+        targets, values = self._targets_of(y)
+        seed = self._seed()
+        learnt, watched = self._split(inputs.shape[0], seed)
+        rows = LocalRows(inputs, values)
+        if watched is not None:
+            rows = LocalRows(inputs[learnt], values[learnt], (inputs[watched], values[watched]))
+        job = self._job(rows.inputs.shape[0], inputs.shape[1], targets, categories, seed)
+        survivor = Survivor(job, checked_integer("max_restarts", self.max_restarts, 0))
+        n_ranks = checked_integer("n_ranks", self.n_ranks, 1)
+        self._require_rows_for_ranks(rows.inputs.shape[0], n_ranks)
+        trained = train_here(job, rows, n_ranks, self.backend, survivor)
+        self._store(job, trained, targets, categories, survivor.losses)
+        return self
+
+    def _job(self, n_rows: int, n_inputs: int, targets: Targets, categories: CategoryColumns | None, seed: int) -> Job:
+        settings = training_settings(self, n_rows, seed)
+        plan = self._plan(n_inputs, targets, categories, seed)
+        return Job(plan, settings, self._classifies, self.strategy, checked_mapping("", self.strategy_options))
+
+    def _store(
+        self, job: Job, trained: Trained, targets: Targets, categories: CategoryColumns | None, losses: list[str]
+    ) -> None:
+        self.plan_ = job.plan
+        self.parameters_ = np.array(trained.parameters)
+        self.buffers_ = np.array(trained.buffers)
+        self.history_ = TrainingHistory(trained.progress.epochs, losses)
+        self.n_iter_ = len(trained.progress.epochs)
+        self.loss_ = trained.progress.epochs[-1]["loss"]
+        self.loss_curve_ = self.history_["loss"]
+        self._targets = targets
+        self._categories = categories
+        self._model = self._built()
+
+    def _built(self) -> Model:
+        model = self.plan_.build()
+        model.parameters[...] = self.parameters_
+        model.buffers[...] = self.buffers_
+        return model
+
+    def _seed(self) -> int:
+        """The same for the same integer; a fresh one for None."""
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _split(self, n_rows: int, seed: int) -> tuple[IntArray, IntArray | None]:
+        """Rows to learn from and rows to watch."""
+        if not self.early_stopping:
+            return np.arange(n_rows, dtype=np.int64), None
+        held_out = held_out_rows(np.arange(n_rows, dtype=np.int64), self._fraction(), seed)
+        if not held_out.any() or held_out.all():
+            raise ValueError(
+                f"validation_fraction={self.validation_fraction} leaves no rows to watch or to learn from of {n_rows}: "
+                "change it, or set early_stopping=False"
+            )
+        return np.flatnonzero(~held_out), np.flatnonzero(held_out)
+
+    def _fraction(self) -> float:
+        return checked_number("validation_fraction", self.validation_fraction, above=0, below=1)
+
+    def _require_rows_for_ranks(self, n_rows: int, n_ranks: int) -> None:
+        if n_ranks > n_rows:
+            raise ValueError(f"n_ranks={n_ranks} ranks cannot share {n_rows} rows: use at most {n_rows} ranks")
+
+    # Inputs.
+
+    def _checked_rows(self, X: Any, y: Any) -> tuple[Inputs, Any, CategoryColumns | None]:
+        dtype = checked_choice("dtype", self.dtype, ("float32", "float64"))
+        if self.categorical_columns is not None:
+            X, y = validate_data(self, X, y, skip_check_array=True)
+            categories = CategoryColumns.of(X, self.categorical_columns)
+            return categories.encoded(X, dtype), y, categories
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=dtype, multi_output=True, order="C")
+        return X, y, None
+
+    def _inputs(self, X: Any) -> Inputs:
+        check_is_fitted(self)
+        dtype = self.parameters_.dtype
+        if self._categories is not None:
+            validate_data(self, X, reset=False, skip_check_array=True)
+            return self._categories.encoded(X, dtype)
+        return validate_data(self, X, reset=False, accept_sparse="csr", dtype=dtype, order="C")
+
+    def _outputs(self, X: Any) -> FloatArray:
+        inputs = self._inputs(X)
+        return self._model.outputs(inputs)
+
+    # Saving, and what scikit-learn wants to know.
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return "parameters_" in vars(self)
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.target_tags.required = True
+        return tags
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_model", None)
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        if "parameters_" in vars(self):
+            self._model = self._built()
+
+
+def held_out_rows(numbers: IntArray, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Which rows are watched instead of learnt from: a hash of the global row number decides, wherever a row lies."""
+    draws = bits_of(hash_of(seed, "held out"), numbers.astype(np.uint64)) >> np.uint64(11)
+    return draws.astype(np.float64) * 2.0**-53 < fraction
