@@ -1,8 +1,9 @@
 """Which rows make up each batch of each epoch.
 
 Two scopes. *Global*: batch k of an epoch is the same set of rows however many ranks there are; every rank gets the
-rows of it that it must work on (an equal cut where all ranks reach all rows, otherwise those it owns), and may get none. *Own*:
-every rank draws from the rows it owns, and batches of different ranks have nothing to do with each other.
+rows of it that it must work on (an equal cut where all ranks reach all rows, otherwise those it owns), and may get
+none. *Own*: every rank draws from the rows it owns, and batches of different ranks have nothing to do with each
+other.
 """
 
 from __future__ import annotations

@@ -78,8 +78,8 @@ class TrainingHistory:
     """The epochs of a fit: `history["loss"]` for the group, `history.of_rank(0)["loss"]` for one rank.
 
     Columns: loss, score (where rows were held out), steps, bytes_sent, wait_seconds, seconds, staleness_mean,
-    staleness_max. Of the group, losses and bytes are sums over ranks, waiting and mean staleness are means, the others maxima.
-    Ranks may be fewer in later epochs than in earlier ones; `losses` tells when they were lost.
+    staleness_max. Of the group, losses and bytes are sums over ranks, waiting and mean staleness are means, the others
+    are maxima. Ranks may be fewer in later epochs than in earlier ones; `losses` tells when they were lost.
     """
 
     def __init__(self, epochs: Sequence[dict[str, Any]], losses: Sequence[str] = ()) -> None:

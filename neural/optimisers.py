@@ -113,7 +113,7 @@ class Adam(Optimiser):
         second *= self.beta_2
         second += room
         np.sqrt(second, out=room)
-        # Corrections are moved into two scalars: m / c1 / (sqrt(v / c2) + e) = m * (sqrt(c2) / c1) / (sqrt(v) + e * sqrt(c2)).
+        # Corrections become scalars: m / c1 / (sqrt(v / c2) + e) = m * (sqrt(c2) / c1) / (sqrt(v) + e * sqrt(c2)).
         root = np.sqrt(1.0 - self.beta_2**self.n_steps)
         room += self.epsilon * root
         np.divide(first, room, out=direction)

@@ -42,8 +42,7 @@ class BatchNorm(Layer):
         self._inverse = (1.0 / np.sqrt(variance64 + self.epsilon)).astype(inputs.dtype)
         self._normal = (inputs - mean64.astype(inputs.dtype)) * self._inverse
         for running, fresh in zip(self.buffers, (mean64, variance64), strict=True):
-            running *= self.momentum
-            running += ((1.0 - self.momentum) * fresh).astype(running.dtype)
+            running[...] = self.momentum * running + (1.0 - self.momentum) * fresh
         return self._normal * scale + shift
 
     def backward(self, gradient: FloatArray) -> FloatArray:

@@ -1,8 +1,8 @@
 """Training that survives lost ranks: generation after generation, each from the last commit of the one before.
 
 A place to run ranks offers one function, `run(n_ranks, start)`, which trains one generation, hands every commit to
-`on_commit` and raises RanksLostError when ranks are gone. How ranks are started is its own business: threads, processes, Dask
-tasks or Spark barrier tasks.
+`on_commit` and raises RanksLostError when ranks are gone. How ranks are started is its own business: threads,
+processes, Dask tasks or Spark barrier tasks.
 """
 
 from __future__ import annotations

@@ -52,7 +52,7 @@ def train_here(
     on_commit: Callable[[Commit], None] | None = None,
     timeout: float = 24 * 3600.0,
 ) -> Trained:
-    """Train on this machine. `survivor` keeps commits; `on_commit` sees them in this process, except those of processes."""
+    """Train on this machine; `survivor` keeps the commits of processes, `on_commit` sees those of threads."""
     if n_ranks == 1:
         communicator = cast("Communicator", LoneCommunicator())
         return train(communicator, job, *rows.shards(0, 1), start=survivor.commit, on_commit=on_commit)

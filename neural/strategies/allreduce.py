@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -78,16 +79,16 @@ class AllReduce(Strategy):
         loss = 0.0
         self._total[...] = 0
         for piece in self._pieces(context, batch):
-            share = len(piece.positions) and piece.n_rows / batch.n_rows
-            loss += context.compute_gradients(piece, together=True) * share
-            self._total += context.model.gradients * context.model.gradients.dtype.type(share)
+            share = piece.n_rows / batch.n_rows
+            loss += share * context.compute_gradients(piece, together=True)
+            self._total += context.model.gradients * self._total.dtype.type(share)
         context.model.gradients[...] = self._total
         return loss
 
     def _pieces(self, context: RankContext, batch: Batch) -> Iterator[Batch]:
         bounds = [len(batch.positions) * k // self.accumulate for k in range(self.accumulate + 1)]
-        parts = [batch.positions[first:last] for first, last in zip(bounds, bounds[1:], strict=False)]
-        sizes = np.array([len(part) for part in parts])
+        parts = [batch.positions[first:last] for first, last in pairwise(bounds)]
+        sizes = np.array([len(part) for part in parts], np.float64)
         if context.world_size > 1:
             sizes = context.communicator.all_reduce(sizes)
         for part, n_rows in zip(parts, sizes, strict=True):

@@ -14,8 +14,9 @@ The loop (`neural.training.train`) calls, on every rank in the same order:
     strategy.end(context)                   also after an error
 
 `batches` gives the global scope by default. A strategy in the own scope must yield the same number of batches on every
-rank, or override `train_epoch`, which is the loop over batches. `finish_epoch` must leave the same `model.parameters` and
-`model.buffers` on every rank (the model of the group), because validation, early stopping and commits use them.
+rank, or override `train_epoch`, which is the loop over batches. `finish_epoch` must leave the same
+`model.parameters` and `model.buffers` on every rank (the model of the group), because validation, early stopping and
+commits use them.
 A strategy whose ranks go on from different models keeps its own copy and puts it back in `begin_epoch`.
 
 What a strategy works with is the `RankContext`:
