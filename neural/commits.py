@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -58,7 +58,7 @@ class Commit:
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Commit:
         """What `to_arrays` wrote."""
         plain = json.loads(arrays["plain"].tobytes())
-        best = {name: arrays.get(name) for name in ("best_parameters", "best_buffers")}
+        best = arrays.get("best_parameters"), arrays.get("best_buffers")
 
         def group(prefix: str) -> dict[str, Any]:
             return {name[len(prefix) :]: arrays[name] for name in arrays if name.startswith(prefix)}
@@ -70,5 +70,5 @@ class Commit:
             arrays["buffers"],
             group("optimiser."),
             group("strategy."),
-            Progress(**plain["progress"], **best),
+            replace(Progress(**plain["progress"]), best_parameters=best[0], best_buffers=best[1]),
         )

@@ -6,7 +6,7 @@ Keys name what is summed (a bucket, a layer), because error feedback remembers f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from neural.history import RankHistory
 from neural.model import FloatArray
@@ -14,7 +14,7 @@ from neural.model import FloatArray
 # Loaded when ranks exchange something: a fit in one process must not wait for the communication layer.
 if TYPE_CHECKING:
     from collectives import Communicator, Handle
-    from collectives.compression import Compressor
+    from collectives.compression import Compressor, RankGroup
 
 
 class Exchange:
@@ -44,7 +44,7 @@ class Exchange:
             return self.communicator.all_reduce(array, out=out)
         from collectives.compression import compressed_all_reduce
 
-        total = compressed_all_reduce(self.communicator, array, self.compressor, key)
+        total = compressed_all_reduce(cast("RankGroup", self.communicator), array, self.compressor, key)
         if out is None:
             return total
         out[...] = total

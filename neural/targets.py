@@ -68,7 +68,7 @@ class ValueTargets:
 
     def encoded(self, y: Any, dtype: npt.DTypeLike) -> FloatArray:
         values = np.asarray(y, np.float64)
-        return ((values.reshape(len(values), -1) - self.mean) / self.deviation).astype(dtype)
+        return ((values.reshape(len(values), self.n_outputs) - self.mean) / self.deviation).astype(dtype)
 
     def decoded(self, outputs: FloatArray) -> npt.NDArray[np.float64]:
         values = outputs.astype(np.float64) * self.deviation + self.mean

@@ -7,10 +7,10 @@ training has succeeded.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -27,11 +27,20 @@ from neural.estimators.parameters import (
 from neural.history import TrainingHistory
 from neural.model import FloatArray, Inputs, IntArray, Model
 from neural.plans import ModelPlan
-from neural.random_numbers import bits_of, hash_of
 from neural.running.generations import Survivor
-from neural.running.local import LocalRows, train_here
+from neural.running.local import PLACES, LocalRows, train_here
+from neural.running.row_parts import held_out_rows
 from neural.targets import Targets
 from neural.training import Job, Trained
+
+
+@dataclass(frozen=True)
+class InputTable:
+    """What a model must know of its inputs."""
+
+    n_columns: int
+    dtype: str
+    categories: CategoryColumns | None = None
 
 
 class NeuralEstimator(BaseEstimator):
@@ -45,7 +54,7 @@ class NeuralEstimator(BaseEstimator):
     categorical_columns: Any = None
     strategy: str
     strategy_options: Any
-    n_ranks: int
+    n_ranks: int | None
     backend: str
     max_restarts: int
     dtype: str
@@ -54,11 +63,11 @@ class NeuralEstimator(BaseEstimator):
     # What concrete estimators know.
 
     @abstractmethod
-    def _plan(self, n_inputs: int, targets: Targets, categories: CategoryColumns | None, seed: int) -> ModelPlan:
-        """The model for inputs of this width and these targets."""
+    def _plan(self, table: InputTable, targets: Targets, seed: int) -> ModelPlan:
+        """The model for inputs like these and these targets."""
 
     @abstractmethod
-    def _targets_of(self, y: Any) -> tuple[Targets, FloatArray | IntArray]:
+    def _targets_of(self, y: Any, dtype: str) -> tuple[Targets, FloatArray | IntArray]:
         """What there is to predict, and y in its numbers."""
 
     # Training.
@@ -70,24 +79,22 @@ class NeuralEstimator(BaseEstimator):
 
             fit_collection(self, X, y)
             return self
-        inputs, y, categories = self._checked_rows(X, y)
-        targets, values = self._targets_of(y)
+        inputs, y, table = self._checked_rows(X, y)
+        targets, values = self._targets_of(y, table.dtype)
         seed = self._seed()
         learnt, watched = self._split(inputs.shape[0], seed)
         rows = LocalRows(inputs, values)
         if watched is not None:
             rows = LocalRows(inputs[learnt], values[learnt], (inputs[watched], values[watched]))
-        job = self._job(rows.inputs.shape[0], inputs.shape[1], targets, categories, seed)
+        job = self._job(rows.inputs.shape[0], table, targets, seed)
         survivor = Survivor(job, checked_integer("max_restarts", self.max_restarts, 0))
-        n_ranks = checked_integer("n_ranks", self.n_ranks, 1)
-        self._require_rows_for_ranks(rows.inputs.shape[0], n_ranks)
-        trained = train_here(job, rows, n_ranks, self.backend, survivor)
-        self._store(job, trained, targets, categories, survivor.losses)
+        trained = train_here(job, rows, self._n_local_ranks(rows.inputs.shape[0]), self.backend, survivor)
+        self._store(job, trained, targets, table.categories, survivor.losses)
         return self
 
-    def _job(self, n_rows: int, n_inputs: int, targets: Targets, categories: CategoryColumns | None, seed: int) -> Job:
+    def _job(self, n_rows: int, table: InputTable, targets: Targets, seed: int) -> Job:
         settings = training_settings(self, n_rows, seed)
-        plan = self._plan(n_inputs, targets, categories, seed)
+        plan = self._plan(table, targets, seed)
         return Job(plan, settings, self._classifies, self.strategy, checked_mapping("", self.strategy_options))
 
     def _store(
@@ -129,20 +136,30 @@ class NeuralEstimator(BaseEstimator):
     def _fraction(self) -> float:
         return checked_number("validation_fraction", self.validation_fraction, above=0, below=1)
 
-    def _require_rows_for_ranks(self, n_rows: int, n_ranks: int) -> None:
+    def _n_local_ranks(self, n_rows: int) -> int:
+        checked_choice("backend", self.backend, ("auto", *PLACES))
+        n_ranks = 1 if self.n_ranks is None else checked_integer("n_ranks", self.n_ranks, 1)
         if n_ranks > n_rows:
             raise ValueError(f"n_ranks={n_ranks} ranks cannot share {n_rows} rows: use at most {n_rows} ranks")
+        return n_ranks
 
     # Inputs.
 
-    def _checked_rows(self, X: Any, y: Any) -> tuple[Inputs, Any, CategoryColumns | None]:
-        dtype = checked_choice("dtype", self.dtype, ("float32", "float64"))
+    def _checked_rows(self, X: Any, y: Any) -> tuple[Inputs, Any, InputTable]:
+        dtype = self._dtype_for(X)
         if self.categorical_columns is not None:
             X, y = validate_data(self, X, y, skip_check_array=True)
             categories = CategoryColumns.of(X, self.categorical_columns)
-            return categories.encoded(X, dtype), y, categories
+            return categories.encoded(X, dtype), y, InputTable(X.shape[1], dtype, categories)
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=dtype, multi_output=True, order="C")
-        return X, y, None
+        return X, y, InputTable(X.shape[1], dtype)
+
+    def _dtype_for(self, X: Any) -> str:
+        """The floating type to compute with: "auto" is single precision for inputs in single precision alone."""
+        chosen = checked_choice("dtype", self.dtype, ("auto", "float32", "float64"))
+        if chosen != "auto":
+            return chosen
+        return "float32" if getattr(X, "dtype", None) == np.float32 else "float64"
 
     def _inputs(self, X: Any) -> Inputs:
         check_is_fitted(self)
@@ -176,9 +193,3 @@ class NeuralEstimator(BaseEstimator):
         super().__setstate__(state)
         if "parameters_" in vars(self):
             self._model = self._built()
-
-
-def held_out_rows(numbers: IntArray, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
-    """Which rows are watched instead of learnt from: a hash of the global row number decides, wherever a row lies."""
-    draws = bits_of(hash_of(seed, "held out"), numbers.astype(np.uint64)) >> np.uint64(11)
-    return draws.astype(np.float64) * 2.0**-53 < fraction

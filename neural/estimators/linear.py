@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from neural.estimators.categories import CategoryColumns
+from neural.estimators.base import InputTable
 from neural.estimators.lazy_predictions import lazy_on_collections
 from neural.estimators.multilayer import Backend, loss_of
 from neural.estimators.parameters import stores_parameters
@@ -26,18 +26,17 @@ class _Linear:
     _classifies: bool
     _targets: Any
     loss: str
-    dtype: str
     fit_intercept: bool
-    plan_: NetworkPlan
+    plan_: Any
     parameters_: FloatArray
 
-    def _plan(self, n_inputs: int, targets: Targets, categories: CategoryColumns | None, seed: int) -> NetworkPlan:
+    def _plan(self, table: InputTable, targets: Targets, seed: int) -> NetworkPlan:
         return NetworkPlan(
-            n_inputs=n_inputs,
+            n_inputs=table.n_columns,
             n_outputs=targets.n_outputs,
             loss=loss_of(self.loss, self._classifies),
             bias=bool(self.fit_intercept),
-            dtype=self.dtype,
+            dtype=table.dtype,
             seed=seed,
         )
 
@@ -99,14 +98,14 @@ class DMLLinearClassifier(_Linear, NeuralClassifier):
         strategy_options: Mapping[str, Any] | None = None,
         compression: str | None = None,
         compression_options: Mapping[str, Any] | None = None,
-        n_ranks: int = 1,
-        backend: Backend = "threads",
+        n_ranks: int | None = None,
+        backend: Backend = "auto",
         max_restarts: int = 3,
-        dtype: Literal["float32", "float64"] = "float32",
+        dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...
 
-    @available_if(_has_probabilities)
+    @available_if(_has_probabilities)  # type: ignore[untyped-decorator]
     @lazy_on_collections
     def predict_proba(self, X: Any) -> FloatArray:
         """The probability of each class, [row, class]; for loss="logistic"."""
@@ -140,9 +139,9 @@ class DMLLinearRegressor(_Linear, NeuralRegressor):
         strategy_options: Mapping[str, Any] | None = None,
         compression: str | None = None,
         compression_options: Mapping[str, Any] | None = None,
-        n_ranks: int = 1,
-        backend: Backend = "threads",
+        n_ranks: int | None = None,
+        backend: Backend = "auto",
         max_restarts: int = 3,
-        dtype: Literal["float32", "float64"] = "float32",
+        dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...

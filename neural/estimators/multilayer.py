@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neural.estimators.categories import CategoryColumns
+from neural.estimators.base import InputTable
 from neural.estimators.lazy_predictions import lazy_on_collections
 from neural.estimators.parameters import checked_choice, checked_integer, checked_number, stores_parameters
 from neural.estimators.tasks import NeuralClassifier, NeuralRegressor
@@ -18,7 +18,7 @@ from neural.plans import NetworkPlan
 from neural.schedules import ScheduleName
 from neural.targets import Targets
 
-Backend = Literal["threads", "processes"]
+Backend = Literal["auto", "threads", "processes", "dask"]
 
 
 class _MultiLayer:
@@ -32,13 +32,12 @@ class _MultiLayer:
     residual: bool
     embedding_width: int | None
     loss: str
-    dtype: str
 
-    def _plan(self, n_inputs: int, targets: Targets, categories: CategoryColumns | None, seed: int) -> NetworkPlan:
+    def _plan(self, table: InputTable, targets: Targets, seed: int) -> NetworkPlan:
         sizes = np.atleast_1d(np.asarray(self.hidden_layer_sizes, dtype=object)).tolist()
         width = self.embedding_width
         return NetworkPlan(
-            n_inputs=n_inputs,
+            n_inputs=table.n_columns,
             n_outputs=targets.n_outputs,
             loss=loss_of(self.loss, self._classifies),
             hidden_layer_sizes=tuple(checked_integer("hidden_layer_sizes", size, 1) for size in sizes),
@@ -47,9 +46,9 @@ class _MultiLayer:
             batch_norm=bool(self.batch_norm),
             residual=bool(self.residual),
             embedding=None
-            if categories is None
-            else categories.embedding(None if width is None else checked_integer("embedding_width", width, 1)),
-            dtype=self.dtype,
+            if table.categories is None
+            else table.categories.embedding(None if width is None else checked_integer("embedding_width", width, 1)),
+            dtype=table.dtype,
             seed=seed,
         )
 
@@ -92,10 +91,10 @@ class DMLMLPClassifier(_MultiLayer, NeuralClassifier):
         strategy_options: Mapping[str, Any] | None = None,
         compression: str | None = None,
         compression_options: Mapping[str, Any] | None = None,
-        n_ranks: int = 1,
-        backend: Backend = "threads",
+        n_ranks: int | None = None,
+        backend: Backend = "auto",
         max_restarts: int = 3,
-        dtype: Literal["float32", "float64"] = "float32",
+        dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...
 
@@ -138,9 +137,9 @@ class DMLMLPRegressor(_MultiLayer, NeuralRegressor):
         strategy_options: Mapping[str, Any] | None = None,
         compression: str | None = None,
         compression_options: Mapping[str, Any] | None = None,
-        n_ranks: int = 1,
-        backend: Backend = "threads",
+        n_ranks: int | None = None,
+        backend: Backend = "auto",
         max_restarts: int = 3,
-        dtype: Literal["float32", "float64"] = "float32",
+        dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...

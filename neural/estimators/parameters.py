@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from neural.exchange import make_compressor
 from neural.optimisers import OPTIMISERS
-from neural.running.local import PLACES
 from neural.schedules import SCHEDULES
 from neural.settings import TrainingSettings
 from neural.strategies import make_strategy
@@ -98,7 +97,6 @@ def training_settings(estimator: Any, n_rows: int, seed: int) -> TrainingSetting
     compression_options = checked_mapping("compression_options", estimator.compression_options)
     make_compressor(estimator.compression, compression_options)
     make_strategy(estimator.strategy, checked_mapping("strategy_options", estimator.strategy_options))
-    checked_choice("backend", estimator.backend, PLACES)
     return TrainingSettings(
         max_epochs=checked_integer("max_epochs", estimator.max_epochs, 1),
         batch_size=batch_rows(estimator.batch_size, n_rows),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted, column_or_1d
+from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from neural.estimators.base import NeuralEstimator
 from neural.estimators.lazy_predictions import lazy_on_collections
@@ -22,11 +22,11 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
 
     _classifies = True
 
-    def _targets_of(self, y: Any) -> tuple[Targets, IntArray]:
+    def _targets_of(self, y: Any, dtype: str) -> tuple[Targets, IntArray]:
         check_classification_targets(y)
         labels = column_or_1d(y, warn=True)
         targets = ClassTargets(np.unique(labels))
-        return targets, targets.encoded(labels, np.int64)
+        return targets, targets.encoded(labels, dtype)
 
     @property
     def classes_(self) -> npt.NDArray[Any]:
@@ -38,7 +38,8 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
     @lazy_on_collections
     def predict(self, X: Any) -> npt.NDArray[Any]:
         """The class with the highest score for each row."""
-        return self._targets.decoded(self._outputs(X))
+        outputs = self._outputs(X)
+        return self._targets.decoded(outputs)
 
     def _probabilities(self, X: Any) -> FloatArray:
         outputs = self._outputs(X)
@@ -58,12 +59,15 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
 
     _classifies = False
 
-    def _targets_of(self, y: Any) -> tuple[Targets, FloatArray]:
-        values = np.asarray(y, np.float64)
+    def _targets_of(self, y: Any, dtype: str) -> tuple[Targets, FloatArray]:
+        values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
+        if values.ndim == 2 and values.shape[1] == 1:
+            values = column_or_1d(values, warn=True)
         targets = ValueTargets.from_sums(target_sums(values), values.ndim == 1)
-        return targets, targets.encoded(values, self.dtype)
+        return targets, targets.encoded(values, dtype)
 
     @lazy_on_collections
     def predict(self, X: Any) -> FloatArray:
         """The value of each row, or values where y had several columns."""
-        return self._targets.decoded(self._outputs(X))
+        outputs = self._outputs(X)
+        return self._targets.decoded(outputs)

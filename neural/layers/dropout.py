@@ -37,7 +37,7 @@ class Dropout(Layer):
         # One hash gives four draws of 16 bits: a rate is met to 1 / 65536.
         words = -(-width // 4)
         key = hash_of(self.seed, "dropout", self.name, pass_.step)
-        numbers = pass_.row_numbers.astype(np.uint64)[:, None] * np.uint64(words) + np.arange(words, dtype=np.uint64)
+        numbers = np.add.outer(pass_.row_numbers * words, np.arange(words)).astype(np.uint64)
         draws = bits_of(key, numbers).view(np.uint16)[:, :width]
         kept = draws >= np.uint16(min(65535, round(self.rate * 65536)))
         return kept.astype(dtype) * dtype.type(1.0 / (1.0 - self.rate))

@@ -56,7 +56,7 @@ def train_here(
     if n_ranks == 1:
         communicator = cast("Communicator", LoneCommunicator())
         return train(communicator, job, *rows.shards(0, 1), start=survivor.commit, on_commit=on_commit)
-    if place == "threads":
+    if place != "processes":
         return _train_threads(job, rows, n_ranks, survivor.commit, on_commit)
     with tempfile.TemporaryDirectory(prefix="dmlgbm-neural-") as folder:
         mapped = MappedRows.write(Path(folder), rows)
