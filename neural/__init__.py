@@ -10,14 +10,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from neural.estimators import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
+    from neural.torch_models.estimators import DMLTorchClassifier, DMLTorchRegressor
 
 _MODULE_OF = {
     **dict.fromkeys(
         ("DMLLinearClassifier", "DMLLinearRegressor", "DMLMLPClassifier", "DMLMLPRegressor"), "neural.estimators"
     ),
+    **dict.fromkeys(("DMLTorchClassifier", "DMLTorchRegressor"), "neural.torch_models.estimators"),
 }
 
-__all__ = ["DMLLinearClassifier", "DMLLinearRegressor", "DMLMLPClassifier", "DMLMLPRegressor"]
+__all__ = [
+    "DMLLinearClassifier",
+    "DMLLinearRegressor",
+    "DMLMLPClassifier",
+    "DMLMLPRegressor",
+    "DMLTorchClassifier",
+    "DMLTorchRegressor",
+]
 
 
 def __getattr__(name: str) -> Any:

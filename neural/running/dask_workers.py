@@ -151,7 +151,7 @@ def run_neural_rank(order: NeuralOrder, rank: int, place: WorkerPlace, parts: Se
             running.reports[: running.n_fetched] = [None] * running.n_fetched
             running.reports.append(commit)
 
-        with met(running, rank, worker) as communicator, threadpool_limits(int(worker.state.nthreads), "blas"):
+        with met(running, rank, worker) as communicator, threadpool_limits(int(worker.state.nthreads)):
             trained = train(communicator, order.job, *shards, start=order.start, on_commit=report)
         return RankOutcome(trained if rank == 0 else None, running.n_fetched, running.reports[running.n_fetched :])
 

@@ -84,7 +84,7 @@ def _train_threads(
         shards = rows.shards(communicator.rank, communicator.world_size)
         return train(communicator, job, *shards, start=start, on_commit=on_commit)
 
-    with threadpool_limits(threads_of_a_rank(n_ranks), "blas"):
+    with threadpool_limits(threads_of_a_rank(n_ranks)):
         results: list[Trained] = run_threads(work, n_ranks)
     return results[0]
 
@@ -109,7 +109,7 @@ def _train_processes(job: Job, mapped: MappedRows, n_ranks: int, timeout: float)
 def work_in_process(communicator: Communicator, job: Job, mapped: MappedRows) -> Trained | None:
     """What one process does; the result travels back from rank 0 alone."""
     rows = mapped.read()
-    with threadpool_limits(threads_of_a_rank(communicator.world_size), "blas"):
+    with threadpool_limits(threads_of_a_rank(communicator.world_size)):
         trained = train(
             communicator,
             job,
@@ -121,6 +121,6 @@ def work_in_process(communicator: Communicator, job: Job, mapped: MappedRows) ->
 
 
 def threads_of_a_rank(n_ranks_of_host: int) -> int:
-    """Threads of the linear algebra of one rank: its share of the cores."""
+    """Threads of the linear algebra (and of torch) of one rank: its share of the cores."""
     cores: Any = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(max(1, cores // n_ranks_of_host))
