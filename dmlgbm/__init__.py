@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from gbdt.callbacks import checkpoint, log_evaluation, progress_bar, record_evaluation, time_limit
     from gbdt.model_file import ModelFileError
     from gbdt.parameters import ParameterError
+    from neural import (
+        DMLLinearClassifier,
+        DMLLinearRegressor,
+        DMLMLPClassifier,
+        DMLMLPRegressor,
+        DMLTorchClassifier,
+        DMLTorchRegressor,
+        plot_history,
+    )
     from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, load_model
 
 __version__ = "0.1.0"
@@ -28,12 +37,19 @@ __all__ = [
     "DMLGBMClassifier",
     "DMLGBMRanker",
     "DMLGBMRegressor",
+    "DMLLinearClassifier",
+    "DMLLinearRegressor",
+    "DMLMLPClassifier",
+    "DMLMLPRegressor",
+    "DMLTorchClassifier",
+    "DMLTorchRegressor",
     "ModelFileError",
     "ParameterError",
     "__version__",
     "checkpoint",
     "load_model",
     "log_evaluation",
+    "plot_history",
     "progress_bar",
     "record_evaluation",
     "time_limit",
@@ -47,6 +63,13 @@ _MODULE_OF = {
         ("checkpoint", "log_evaluation", "progress_bar", "record_evaluation", "time_limit"), "gbdt.callbacks"
     ),
     **dict.fromkeys(("DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"), "sklearn_api"),
+    **dict.fromkeys(
+        (
+            *("DMLLinearClassifier", "DMLLinearRegressor", "DMLMLPClassifier", "DMLMLPRegressor"),
+            *("DMLTorchClassifier", "DMLTorchRegressor", "plot_history"),
+        ),
+        "neural",
+    ),
 }
 
 

@@ -101,10 +101,12 @@ class Network(Model):
     def compute_gradients(
         self, inputs: Inputs, targets: Any, pass_: Pass, on_layer_ready: LayerReady | None = None
     ) -> float:
-        outputs = self.forward(inputs, pass_)
-        loss, gradient = self.loss.value_and_gradient(outputs, targets)
-        gradient *= 1.0 / pass_.n_rows
-        self.backward(gradient, on_layer_ready)
+        # Values that are not finite end training with an error that names the layer; numpy need not warn before.
+        with np.errstate(over="ignore", invalid="ignore"):
+            outputs = self.forward(inputs, pass_)
+            loss, gradient = self.loss.value_and_gradient(outputs, targets)
+            gradient *= 1.0 / pass_.n_rows
+            self.backward(gradient, on_layer_ready)
         return loss / pass_.n_rows
 
     def loss_of_outputs(self, outputs: FloatArray, targets: Any) -> float:

@@ -6,14 +6,18 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
 from neural.model import FloatArray, ParameterPart
+
+# Many passes over a block that stays in the cache cost less than as many over the whole vector.
+_BLOCK = 1 << 14
 
 
 @dataclass
@@ -29,7 +33,7 @@ class Optimiser(ABC):
         self.parts = tuple(parts)
         self.n_steps = 0
         self.state = {name: np.zeros_like(parameters) for name in self.vectors()}
-        self._room = np.empty((2, len(parameters)), parameters.dtype)
+        self._room = np.empty(_BLOCK, parameters.dtype)
 
     def vectors(self) -> tuple[str, ...]:
         """The names of the vectors in `state`."""
@@ -71,9 +75,9 @@ class SGD(Optimiser):
         velocity *= self.momentum
         velocity -= gradients
         if self.nesterov:
-            np.multiply(velocity, self.momentum, out=self._room[0])
-            parameters += self._room[0]
             parameters -= gradients
+            np.multiply(velocity, self.momentum, out=gradients)
+            parameters += gradients
         else:
             parameters += velocity
 
@@ -96,29 +100,32 @@ class Adam(Optimiser):
             for part in self.parts:
                 if part.decays:
                     parameters[part.start : part.stop] *= 1.0 - learning_rate * self.weight_decay
-        direction = self._direction(gradients)
-        direction *= learning_rate
-        parameters -= direction
+        for block, direction in self._directions(gradients, learning_rate):
+            parameters[block] -= direction
 
-    def _direction(self, gradients: FloatArray) -> FloatArray:
-        """first / (sqrt(second) + epsilon), both corrected for their start at 0; in room that the next step reuses."""
+    def _directions(self, gradients: FloatArray, rate: float) -> Iterator[tuple[slice, FloatArray]]:
+        """rate * m / (sqrt(v) + epsilon), block by block, in room that is used again; gradients are overwritten.
+
+        The state leaves out the factors that make sums into moments: m = (1 - beta_1) * first, and v likewise.
+        These, and the corrections for the start at 0, become two scalars, which spares passes over the vectors.
+        """
         self.n_steps += 1
-        first, second = self.state["first"], self.state["second"]
-        direction, room = self._room
-        first *= self.beta_1
-        np.multiply(gradients, 1.0 - self.beta_1, out=room)
-        first += room
-        np.multiply(gradients, gradients, out=room)
-        room *= 1.0 - self.beta_2
-        second *= self.beta_2
-        second += room
-        np.sqrt(second, out=room)
-        # Corrections become scalars: m / c1 / (sqrt(v / c2) + e) = m * (sqrt(c2) / c1) / (sqrt(v) + e * sqrt(c2)).
-        root = np.sqrt(1.0 - self.beta_2**self.n_steps)
-        room += self.epsilon * root
-        np.divide(first, room, out=direction)
-        direction *= root / (1.0 - self.beta_1**self.n_steps)
-        return direction
+        second_scale = math.sqrt((1.0 - self.beta_2) / (1.0 - self.beta_2**self.n_steps))
+        first_scale = (1.0 - self.beta_1) / (1.0 - self.beta_1**self.n_steps)
+        for start in range(0, len(gradients), _BLOCK):
+            block = slice(start, min(start + _BLOCK, len(gradients)))
+            gradient, first, second = gradients[block], self.state["first"][block], self.state["second"][block]
+            direction = self._room[: len(gradient)]
+            first *= self.beta_1
+            first += gradient
+            gradient *= gradient
+            second *= self.beta_2
+            second += gradient
+            np.sqrt(second, out=gradient)
+            gradient += self.epsilon / second_scale
+            np.divide(first, gradient, out=direction)
+            direction *= rate * first_scale / second_scale
+            yield block, direction
 
 
 @dataclass
@@ -138,9 +145,11 @@ class LAMB(Adam):
     weight_decay: float = 0.01
 
     def step(self, parameters: FloatArray, gradients: FloatArray, learning_rate: float) -> None:
-        direction = self._direction(gradients)
+        # The gradients are not needed once a block is through: the step takes their place.
+        for block, direction in self._directions(gradients, 1.0):
+            gradients[block] = direction
         for part in self.parts:
-            weights, move = parameters[part.start : part.stop], direction[part.start : part.stop]
+            weights, move = parameters[part.start : part.stop], gradients[part.start : part.stop]
             ratio = 1.0
             if part.decays:
                 if self.weight_decay:
@@ -148,7 +157,7 @@ class LAMB(Adam):
                 length, stride = float(np.linalg.norm(weights)), float(np.linalg.norm(move))
                 ratio = length / stride if length > 0 and stride > 0 else 1.0
             move *= learning_rate * ratio
-        parameters -= direction
+        parameters -= gradients
 
 
 OPTIMISERS: dict[str, type[Optimiser]] = {kind.name: kind for kind in (SGD, Adam, AdamW, LAMB)}

@@ -18,7 +18,7 @@ class TrainingSettings:
     `clip_norm` bounds the length of the whole gradient.
     `compression` and `compression_options` name a codec of `collectives.compression` that carries what strategies sum.
     Training stops early when the validation score has not risen by `tolerance` for `patience` epochs (None: never);
-    without validation rows the training loss takes its place.
+    without validation rows minus the training loss takes its place. A score of `target_score` ends training at once.
     """
 
     max_epochs: int

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -30,7 +31,7 @@ from neural.plans import ModelPlan
 from neural.running.generations import Survivor
 from neural.running.local import PLACES, LocalRows, train_here
 from neural.running.row_parts import held_out_rows
-from neural.targets import Targets
+from neural.targets import ClassTargets, Targets
 from neural.training import Job, Trained
 
 
@@ -72,19 +73,26 @@ class NeuralEstimator(BaseEstimator):
 
     # Training.
 
-    def fit(self, X: Any, y: Any) -> Self:
-        """Train on the rows of X and their targets y: arrays, data frames, sparse matrices or Dask collections."""
+    def fit(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> Self:
+        """Train on the rows of X and their targets y: arrays, data frames, sparse matrices or Dask collections.
+
+        `eval_set` are rows and targets to watch instead of a part of X: their score is recorded after every epoch.
+        """
         if is_collection(X):
             from neural.estimators.collection_fitting import fit_collection
 
+            if eval_set is not None:
+                raise ValueError("eval_set is for rows in this process: with Dask collections use early_stopping=True")
             fit_collection(self, X, y)
             return self
         inputs, y, table = self._checked_rows(X, y)
         targets, values = self._targets_of(y, table.dtype)
         seed = self._seed()
-        learnt, watched = self._split(inputs.shape[0], seed)
         rows = LocalRows(inputs, values)
-        if watched is not None:
+        if eval_set is not None:
+            rows = LocalRows(inputs, values, self._watched(*eval_set, table, targets))
+        elif self.early_stopping:
+            learnt, watched = self._split(inputs.shape[0], seed)
             rows = LocalRows(inputs[learnt], values[learnt], (inputs[watched], values[watched]))
         job = self._job(rows.inputs.shape[0], table, targets, seed)
         survivor = Survivor(job, checked_integer("max_restarts", self.max_restarts, 0))
@@ -121,10 +129,16 @@ class NeuralEstimator(BaseEstimator):
         """The same for the same integer; a fresh one for None."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _split(self, n_rows: int, seed: int) -> tuple[IntArray, IntArray | None]:
+    def _watched(self, X: Any, y: Any, table: InputTable, targets: Targets) -> tuple[Inputs, FloatArray | IntArray]:
+        labels = np.asarray(y)
+        if isinstance(targets, ClassTargets):
+            unknown = np.setdiff1d(labels, targets.classes)
+            if len(unknown):
+                raise ValueError(f"y of eval_set has the label {unknown[0]!r}, which y does not have")
+        return self._numbers(X, table.categories, table.dtype), targets.encoded(labels, table.dtype)
+
+    def _split(self, n_rows: int, seed: int) -> tuple[IntArray, IntArray]:
         """Rows to learn from and rows to watch."""
-        if not self.early_stopping:
-            return np.arange(n_rows, dtype=np.int64), None
         held_out = held_out_rows(np.arange(n_rows, dtype=np.int64), self._fraction(), seed)
         if not held_out.any() or held_out.all():
             raise ValueError(
@@ -163,10 +177,12 @@ class NeuralEstimator(BaseEstimator):
 
     def _inputs(self, X: Any) -> Inputs:
         check_is_fitted(self)
-        dtype = self.parameters_.dtype
-        if self._categories is not None:
+        return self._numbers(X, self._categories, self.parameters_.dtype)
+
+    def _numbers(self, X: Any, categories: CategoryColumns | None, dtype: npt.DTypeLike) -> Inputs:
+        if categories is not None:
             validate_data(self, X, reset=False, skip_check_array=True)
-            return self._categories.encoded(X, dtype)
+            return categories.encoded(X, dtype)
         return validate_data(self, X, reset=False, accept_sparse="csr", dtype=dtype, order="C")
 
     def _outputs(self, X: Any) -> FloatArray:

@@ -114,4 +114,5 @@ def training_settings(estimator: Any, n_rows: int, seed: int) -> TrainingSetting
         tolerance=checked_number("tolerance", estimator.tolerance, at_least=0),
         restore_best=bool(estimator.early_stopping),
         seed=seed,
+        target_score=None if estimator.target_score is None else checked_number("target_score", estimator.target_score),
     )

@@ -113,6 +113,7 @@ class _ClusterRun:
         self._wait_for_workers(n_ranks)
         workers = self.workers()
         owners = place_shares(self._table.lengths, self._cluster.holders(self._parts), dict.fromkeys(workers, 1))
+        workers = [worker for worker in workers if worker in owners]
         inputs = [
             [part for part, owner in zip(self._parts, owners, strict=True) if owner == worker] for worker in workers
         ]

@@ -44,7 +44,7 @@ class AllReduce(Strategy):
     """
 
     name = "allreduce"
-    bucket_bytes: int = 1 << 20
+    bucket_bytes: int = 1 << 18
     overlap: bool = True
     accumulate: int = 1
     _buckets: list[Bucket] = field(init=False, default_factory=list)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from neural.estimators.base import InputTable
 from neural.estimators.lazy_predictions import lazy_on_collections
@@ -13,7 +13,9 @@ from neural.estimators.tasks import NeuralClassifier, NeuralRegressor
 from neural.model import FloatArray
 from neural.schedules import ScheduleName
 from neural.targets import Targets
-from neural.torch_models.model import TorchPlan
+
+if TYPE_CHECKING:
+    from neural.torch_models.model import TorchPlan
 
 
 class _Module:
@@ -24,7 +26,10 @@ class _Module:
     loss: str
 
     def _plan(self, table: InputTable, targets: Targets, seed: int) -> TorchPlan:
+        # Loaded here, so that the names of this file exist where torch does not.
         import torch
+
+        from neural.torch_models.model import TorchPlan
 
         if not isinstance(self.module, torch.nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {self.module!r}")
@@ -54,6 +59,7 @@ class DMLTorchClassifier(_Module, NeuralClassifier):
         validation_fraction: float = 0.1,
         patience: int | None = 10,
         tolerance: float = 1e-4,
+        target_score: float | None = None,
         strategy: str = "allreduce",
         strategy_options: Mapping[str, Any] | None = None,
         compression: str | None = None,
@@ -94,6 +100,7 @@ class DMLTorchRegressor(_Module, NeuralRegressor):
         validation_fraction: float = 0.1,
         patience: int | None = 10,
         tolerance: float = 1e-4,
+        target_score: float | None = None,
         strategy: str = "allreduce",
         strategy_options: Mapping[str, Any] | None = None,
         compression: str | None = None,
