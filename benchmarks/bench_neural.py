@@ -125,7 +125,7 @@ def scikit_learn(digits: Digits, budget: Budget) -> Figure:
         began = perf_counter()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            model.partial_fit(digits.X, digits.y, classes)
+            model.partial_fit(digits.X, digits.y, classes=classes)
         seconds.append(perf_counter() - began)
         accuracies.append(float(model.score(digits.X_test, digits.y_test)))
     return figure_of("scikit-learn", 1, budget, accuracies, seconds, [math.nan])

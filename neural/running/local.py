@@ -94,7 +94,7 @@ def _train_processes(job: Job, mapped: MappedRows, n_ranks: int, timeout: float)
     from collectives.launch import launch_processes
 
     options = JoinOptions(shared_memory=True)
-    outcomes = launch_processes(work_in_process, n_ranks, (job, mapped), options=options, timeout=timeout)
+    outcomes = launch_processes(rank_work, n_ranks, (job, mapped), options=options, timeout=timeout)
     failed = [outcome for outcome in outcomes if outcome.failed]
     if not failed:
         return cast(Trained, outcomes[0].result)
@@ -124,3 +124,7 @@ def threads_of_a_rank(n_ranks_of_host: int) -> int:
     """Threads of the linear algebra (and of torch) of one rank: its share of the cores."""
     cores: Any = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return int(max(1, cores // n_ranks_of_host))
+
+
+# What a new process runs: a name of its own, so that tests can put a process into trouble.
+rank_work: Callable[..., Trained | None] = work_in_process
