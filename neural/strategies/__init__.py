@@ -11,6 +11,15 @@ from neural.strategies.base import Strategy
 # name -> (module, class); a new strategy is a file in this folder and a line here.
 _STRATEGIES: dict[str, tuple[str, str]] = {
     "allreduce": ("neural.strategies.allreduce", "AllReduce"),
+    "parameter_server": ("neural.strategies.parameter_server", "ParameterServerStrategy"),
+    "local_sgd": ("neural.strategies.local_sgd", "LocalSGD"),
+    "fedavg": ("neural.strategies.fedavg", "FedAvg"),
+    "fedprox": ("neural.strategies.fedprox", "FedProx"),
+    "gossip": ("neural.strategies.gossip", "Gossip"),
+    "admm": ("neural.strategies.admm", "ADMM"),
+    "ensemble_distil": ("neural.strategies.ensemble_distil", "EnsembleDistil"),
+    "pipeline": ("neural.strategies.pipeline", "Pipeline"),
+    "tensor": ("neural.strategies.tensor", "Tensor"),
 }
 
 

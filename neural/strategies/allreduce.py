@@ -24,20 +24,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Bucket:
-    """A stretch of the gradients; it is full once `first_layer`, the last of its layers to come, is ready."""
+    """A stretch of the gradients; it is full once `first_layer`, the last of its layers to come, is ready.
+
+    `shape` is that of the one array in it, None where there may be several.
+    """
 
     first_layer: int
     start: int
     stop: int
+    shape: tuple[int, ...] | None = None
 
     @property
     def key(self) -> str:
         return f"gradients from {self.start}"
 
+    def of(self, gradients: FloatArray) -> FloatArray:
+        """The stretch itself, as a view."""
+        stretch = gradients[self.start : self.stop]
+        return stretch if self.shape is None else stretch.reshape(self.shape)
+
 
 @dataclass
 class AllReduce(Strategy):
-    """`bucket_bytes` bounds the gradients sent together; `overlap` sends them during the backward pass.
+    """`bucket_bytes` bounds the gradients sent together, where no codec takes them one by one; `overlap` sends them during the backward pass.
 
     With `accumulate` = k, every batch is worked on in k pieces whose gradients are added up before ranks exchange
     them: the same step in a k-th of the memory (batch normalisation then takes the moments of each piece).
@@ -57,7 +66,9 @@ class AllReduce(Strategy):
             raise ValueError(f"accumulate must be at least 1, got {self.accumulate}")
 
     def begin(self, context: RankContext) -> None:
-        self._buckets = make_buckets(context.model, self.bucket_bytes)
+        # A codec gets array by array, because a low-rank one needs matrices.
+        coded = context.exchange.compressor is not None
+        self._buckets = buckets_of_parts(context.model) if coded else make_buckets(context.model, self.bucket_bytes)
         if self.accumulate > 1:
             self._total = np.zeros_like(context.model.gradients)
 
@@ -97,14 +108,13 @@ class AllReduce(Strategy):
 
     def _overlapped(self, context: RankContext, batch: Batch) -> float:
         gradients = context.model.gradients
-        waiting = {bucket.first_layer: bucket for bucket in self._buckets}
         sums: list[Handle[FloatArray]] = []
 
         def send(layer: int) -> None:
-            if layer in waiting:
-                bucket = waiting[layer]
-                part = gradients[bucket.start : bucket.stop]
-                sums.append(context.exchange.start_sum(bucket.key, part, part))
+            for bucket in self._buckets:
+                if bucket.first_layer == layer:
+                    part = bucket.of(gradients)
+                    sums.append(context.exchange.start_sum(bucket.key, part, part))
 
         loss = context.compute_gradients(batch, together=True, on_layer_ready=send)
         for handle in sums:
@@ -113,7 +123,7 @@ class AllReduce(Strategy):
 
     def _sum_buckets(self, context: RankContext) -> None:
         for bucket in self._buckets:
-            part = context.model.gradients[bucket.start : bucket.stop]
+            part = bucket.of(context.model.gradients)
             context.exchange.sum(bucket.key, part, out=part)
 
 
@@ -128,3 +138,8 @@ def make_buckets(model: Model, bucket_bytes: int) -> list[Bucket]:
         else:
             buckets.append(Bucket(layer, start, stop))
     return buckets
+
+
+def buckets_of_parts(model: Model) -> list[Bucket]:
+    """One bucket for each array of the model, from the last to the first."""
+    return [Bucket(part.layer, part.start, part.stop, part.shape) for part in reversed(model.parts)]
