@@ -115,3 +115,16 @@ def test_history_tells_bytes_and_waiting_of_every_rank() -> None:
         assert all(0 < rank["wait_seconds"] <= rank["seconds"] for rank in epoch["ranks"])
     assert epochs[1]["loss"] < epochs[0]["loss"]
     assert epochs[0]["loss"] == pytest.approx(alone(asked, X, y).progress.epochs[0]["loss"])
+
+
+def test_codecs_see_the_shapes_of_layers_and_send_less() -> None:
+    X, y = rows()
+
+    def bytes_sent(**changes: Any) -> float:
+        result = together(job(max_epochs=2, hidden_layer_sizes=(64, 64), **changes), X, y, 2)[0]
+        assert np.isfinite(result.parameters).all()
+        return result.progress.epochs[-1]["bytes_sent"]
+
+    plain = bytes_sent()
+    assert bytes_sent(compression="power_sgd", compression_options={"rank": 1}) < plain / 4
+    assert bytes_sent(compression="top_k", compression_options={"fraction": 0.01}) < plain / 4
