@@ -238,7 +238,11 @@ def main() -> None:
     results = start_results(arguments.out)
     figures = []
     for name in arguments.systems or systems:
-        figures.append(systems[name](digits))
+        try:
+            figures.append(systems[name](digits))
+        except ValueError as error:
+            print(f"{name}: {error}", flush=True)
+            continue
         results.append(NEURAL, asdict(figures[-1]))
         print(text_of(figures[-1:], budget.target), flush=True)
     print(text_of(figures, budget.target))
