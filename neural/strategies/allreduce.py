@@ -46,7 +46,9 @@ class Bucket:
 
 @dataclass
 class AllReduce(Strategy):
-    """`bucket_bytes` bounds the gradients sent together, where no codec takes them one by one; `overlap` sends them during the backward pass.
+    """`bucket_bytes` bounds the gradients sent together; `overlap` sends them during the backward pass.
+
+    With `compression` every array is sent by itself, whatever `bucket_bytes` is.
 
     With `accumulate` = k, every batch is worked on in k pieces whose gradients are added up before ranks exchange
     them: the same step in a k-th of the memory (batch normalisation then takes the moments of each piece).

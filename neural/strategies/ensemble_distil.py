@@ -128,7 +128,7 @@ class EnsembleDistil(Strategy):
             set_vector(context.model, teacher)
             answers.append(probabilities_of(context.model.outputs(inputs) / self.temperature))
         set_vector(context.model, student)
-        return np.mean(answers, axis=0, dtype=np.float64).astype(student.dtype)
+        return np.asarray(np.mean(answers, axis=0, dtype=np.float64), student.dtype)
 
     def finish_epoch(self, context: RankContext) -> None:
         if self._distils(context):

@@ -115,7 +115,8 @@ class FedAvg(Strategy):
         for client in self._clients_of_rank(context, round_):
             context.step = first_step
             losses.append(self._train_client(context, client, round_))
-            learnt = (vector_of(context.model) - start) * start.dtype.type(self._sign(context, client))
+            learnt: FloatArray = vector_of(context.model) - start
+            learnt *= start.dtype.type(self._sign(context, client))
             if self.clip_update is not None:
                 learnt = clipped(learnt, self.clip_update)
             weight = float(len(self._rows[client])) if self._by_rows else 1.0
@@ -148,8 +149,8 @@ class FedAvg(Strategy):
     def _train_client(self, context: RankContext, client: int, round_: int) -> float:
         """Train the model on the rows of one client; the mean loss of its rows."""
         rows = self._rows[client]
-        size = context.settings.batch_size if self.local_batch_size is None else self.local_batch_size
-        size = len(rows) if size == "all" else min(int(size), len(rows))
+        asked = context.settings.batch_size if self.local_batch_size is None else self.local_batch_size
+        size = len(rows) if asked == "all" else min(asked, len(rows))
         seed = hash_of(context.seed, "client", client)
         source = BatchSource(context.shard.with_owned(rows), size, context.settings.sampling, seed, 0, 1)
         context.optimiser.begin(context.model.parameters, context.model.parts)

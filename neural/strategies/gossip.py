@@ -123,7 +123,7 @@ class Gossip(Strategy):
             for rank in _ring(context):
                 self._told[rank][place] += codec.decode(self._swapped(context, body, rank), round_)
         everybody = [self._told[rank] for rank in (*_ring(context), context.rank)]
-        return np.mean(everybody, axis=0, dtype=np.float64).astype(own.dtype)
+        return np.asarray(np.mean(everybody, axis=0, dtype=np.float64), own.dtype)
 
     def finish_epoch(self, context: RankContext) -> None:
         parameters = context.model.parameters

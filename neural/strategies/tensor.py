@@ -177,15 +177,15 @@ class _SlicePlan:
             width = piece.last - piece.first
             for layer in piece.layers:
                 mine = [next(parts) for _ in range(_n_arrays(layer))]
-                views = [
+                values, slopes = (
                     [vector[part.start : part.stop].reshape(part.shape) for part in mine]
                     for vector in (owned.parameters, owned.gradients)
-                ]
+                )
                 n_buffers = 2 if isinstance(layer, BatchNorm) else 0
                 starts = range(buffer_start, buffer_start + n_buffers * width, width) if width else [0] * n_buffers
                 buffers = [owned.buffers[start : start + width] for start in starts]
                 buffer_start += n_buffers * width
-                layer.bind(*views, buffers)
+                layer.bind(values, slopes, buffers)
         return self._slices
 
 
