@@ -14,6 +14,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from time import perf_counter
@@ -95,7 +96,7 @@ def figure_of(
     )
 
 
-def own(system: str, digits: Digits, budget: Budget, ranks: int, parameters: Mapping[str, Any]) -> Figure:
+def own(digits: Digits, system: str, budget: Budget, ranks: int, parameters: Mapping[str, Any]) -> Figure:
     """A strategy of ours on so many ranks."""
     model = DMLMLPClassifier(
         HIDDEN,
@@ -137,9 +138,7 @@ def torch_ddp(digits: Digits, budget: Budget) -> Figure:
 
     with processes.Manager() as manager:
         records = manager.list()
-        processes.spawn(  # type: ignore[no-untyped-call]
-            _ddp_rank, args=(digits, budget, records), nprocs=budget.ranks, join=True
-        )
+        processes.spawn(_ddp_rank, args=(digits, budget, records), nprocs=budget.ranks, join=True)
         accuracies, seconds = zip(*records, strict=True)
     return figure_of("torch DDP (gloo)", budget.ranks, budget, accuracies, seconds, [math.nan])
 
@@ -178,8 +177,8 @@ def _ddp_rank(rank: int, digits: Digits, budget: Budget, records: Any) -> None:
     distributed.destroy_process_group()
 
 
-# What a strategy needs besides its defaults to be itself on this task; others run as they are.
-PARAMETERS: dict[str, dict[str, Any]] = {
+# Synchronous steps whose gradients travel through a codec.
+CODECS: dict[str, dict[str, Any]] = {
     "top_k": {"compression": "top_k", "compression_options": {"fraction": 0.01}},
     "power_sgd": {"compression": "power_sgd", "compression_options": {"rank": 2}},
 }
@@ -188,22 +187,21 @@ PARAMETERS: dict[str, dict[str, Any]] = {
 def systems_of(budget: Budget) -> dict[str, Callable[[Digits], Figure]]:
     """Everything that can be measured, by name."""
     systems: dict[str, Callable[[Digits], Figure]] = {
-        "scikit-learn": lambda digits: scikit_learn(digits, budget),
-        "ddp": lambda digits: torch_ddp(digits, budget),
-        "alone": lambda digits: own("alone", digits, budget, 1, {}),
+        "scikit-learn": partial(scikit_learn, budget=budget),
+        "ddp": partial(torch_ddp, budget=budget),
+        "alone": partial(own, system="alone", budget=budget, ranks=1, parameters={}),
     }
-    for name in strategy_names():
-        parameters = {"strategy": name, **PARAMETERS.get(name, {})}
-        systems[name] = lambda digits, name=name, given=parameters: own(name, digits, budget, budget.ranks, given)
-    for name in ("top_k", "power_sgd"):
-        systems[name] = lambda digits, name=name: own(name, digits, budget, budget.ranks, PARAMETERS[name])
+    ways = {name: {"strategy": name} for name in strategy_names()} | CODECS
+    for name, parameters in ways.items():
+        systems[name] = partial(own, system=name, budget=budget, ranks=budget.ranks, parameters=parameters)
     return systems
 
 
 def read_digits(data_dir: Path, n_rows: int | None) -> Digits:
     dataset = load_dataset("mnist", data_dir)
-    tables = [np.ascontiguousarray(table, np.float32) / np.float32(255) for table in (dataset.train.features, dataset.test.features)]
-    targets = [np.asarray(target).astype(np.int64) for target in (dataset.train.target, dataset.test.target)]
+    splits = (dataset.train, dataset.test)
+    tables = [np.ascontiguousarray(split.features, np.float32) / np.float32(255) for split in splits]
+    targets = [np.asarray(split.target).astype(np.int64) for split in splits]
     return Digits(tables[0][:n_rows], targets[0][:n_rows], tables[1], targets[1])
 
 

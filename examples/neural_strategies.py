@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
@@ -22,7 +24,7 @@ def main() -> None:
     waited = sum(together.history_.of_rank(1)["wait_seconds"])
     print(f"Rank 1 waited {waited:.2f} s of {sum(together.history_['seconds']):.2f} s")
 
-    ways = {
+    ways: dict[str, dict[str, Any]] = {
         "every step": {},
         "every step, int8": {"compression": "int8"},
         "two pieces a batch": {"strategy_options": {"accumulate": 2}},
