@@ -27,6 +27,7 @@ from benchmarks.datasets import load_dataset
 from benchmarks.run import start_results
 from neural import DMLMLPClassifier, strategy_names
 from neural.history import TrainingHistory
+from neural.schedules import SCHEDULES
 
 NEURAL = "neural"
 HIDDEN = (256, 128)
@@ -53,6 +54,7 @@ class Budget:
     ranks: int
     target: float
     backend: str
+    schedule: str
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,7 @@ def own(digits: Digits, system: str, budget: Budget, ranks: int, parameters: Map
         batch_size=budget.batch_size,
         max_epochs=budget.epochs,
         patience=None,
+        schedule=budget.schedule,  # type: ignore[arg-type]
         n_ranks=ranks,
         backend=budget.backend,  # type: ignore[arg-type]
         random_state=SEED,
@@ -225,9 +228,17 @@ def main() -> None:
     parser.add_argument("--rows", type=int, help="only the first rows, for a quick look")
     parser.add_argument("--target", type=float, default=0.97)
     parser.add_argument("--backend", choices=("threads", "processes"), default="processes")
+    parser.add_argument("--schedule", choices=SCHEDULES, default="constant", help="of our own systems")
     parser.add_argument("--out", type=Path, default=Path("neural.jsonl"))
     arguments = parser.parse_args()
-    budget = Budget(arguments.epochs, arguments.batch_size, arguments.ranks, arguments.target, arguments.backend)
+    budget = Budget(
+        arguments.epochs,
+        arguments.batch_size,
+        arguments.ranks,
+        arguments.target,
+        arguments.backend,
+        arguments.schedule,
+    )
     systems = systems_of(budget)
     unknown = [name for name in arguments.systems or () if name not in systems]
     if unknown:

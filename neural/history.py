@@ -27,6 +27,7 @@ class RankHistory:
 
     def _clear(self) -> None:
         self._loss = 0.0
+        self._rows = 0
         self._steps = 0
         self._bytes = 0
         self._waited = 0.0
@@ -38,8 +39,9 @@ class RankHistory:
         self._clear()
 
     def add_loss(self, share: float, batch: Batch) -> None:
-        """This rank's share of the loss of one step."""
-        self._loss += share
+        """This rank's share of the mean loss of one batch."""
+        self._loss += share * batch.n_rows
+        self._rows += batch.n_rows
         self._steps += 1
 
     def add_bytes(self, count: int) -> None:
@@ -62,7 +64,7 @@ class RankHistory:
     def close_epoch(self, bytes_sent: int) -> dict[str, float]:
         """The record of the epoch; `bytes_sent` by the communicator come on top of those that were added."""
         record = {
-            "loss": self._loss / max(1, self._steps),
+            "loss": self._loss / max(1, self._rows),
             "steps": float(self._steps),
             "bytes_sent": float(self._bytes + bytes_sent),
             "wait_seconds": self._waited,
