@@ -102,7 +102,8 @@ class NeuralEstimator(BaseEstimator):
     def _job(self, n_rows: int, table: InputTable, targets: Targets, seed: int) -> Job:
         settings = training_settings(self, n_rows, seed)
         plan = self._plan(table, targets, seed)
-        return Job(plan, settings, self._classifies, self.strategy, checked_mapping("strategy_options", self.strategy_options))
+        options = checked_mapping("strategy_options", self.strategy_options)
+        return Job(plan, settings, self._classifies, self.strategy, options)
 
     def _store(
         self, job: Job, trained: Trained, targets: Targets, categories: CategoryColumns | None, losses: list[str]
