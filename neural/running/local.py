@@ -11,7 +11,7 @@ import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from threadpoolctl import threadpool_limits
 
@@ -122,8 +122,8 @@ def work_in_process(communicator: Communicator, job: Job, mapped: MappedRows) ->
 
 def threads_of_a_rank(n_ranks_of_host: int) -> int:
     """Threads of the linear algebra (and of torch) of one rank: its share of the cores."""
-    cores: Any = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return int(max(1, cores // n_ranks_of_host))
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // n_ranks_of_host)
 
 
 # What a new process runs: a name of its own, so that tests can put a process into trouble.
