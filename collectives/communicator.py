@@ -63,6 +63,11 @@ class Communicator:
         self._sequence = 0
         self._point_to_point = PointToPoint(session)
 
+    @property
+    def bytes_sent(self) -> int:
+        """What this rank has sent in calls that have ended, without those of its groups and kernels."""
+        return self._session.bytes_sent
+
     # Collectives.
 
     def all_reduce(

@@ -74,6 +74,7 @@ class Session:
         self.name = name
         self.number = number
         self.generation = generation
+        self.bytes_sent = 0  # by calls that have ended well, headers included
         self.failure: CollectiveError | None = None
         self._closed = False
         self._state = threading.Lock()  # guards the three fields above this line that change
@@ -114,6 +115,7 @@ class Session:
             self.check_usable()
             try:
                 self._run(work, call, timeout, stopped_with)
+                self.bytes_sent += work.bytes_sent
             except CollectiveError as error:
                 self._fail(error, work)
                 raise

@@ -7,23 +7,26 @@ watcher that ends the rank when its task is cancelled, its client goes away or i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from collectives import Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
 from dask_backend.alignment import aligned
 from dask_backend.worker_store import WorkerStore, drop_store, store_of
 from gbdt.callbacks import TrainingState
-from gbdt.ranks.rank import Checkpoint, CountedIteration, RankEvaluationSet, RankResult, RankTask, train_rank
+from gbdt.ranks.rank import Checkpoint, RankEvaluationSet, RankResult, RankTask, train_rank
 from gbdt.ranks.rank_threads import threads_of_rank
 
 _WATCH_SECONDS = 0.25
 # Reports are collected for this long: fetching each one as it comes would take processor time from training.
 _COLLECT_SECONDS = 0.25
 _ALIVE = ("executing", "long-running")
+
+Result = TypeVar("Result")
 
 
 class RankStopped(RuntimeError):  # noqa: N818 - not an error of the rank
@@ -55,9 +58,9 @@ class RankOrder:
 class RankOutcome:
     """The result of a rank, and its reports from number `first_report` on, which the client may not have fetched."""
 
-    result: RankResult
+    result: Any
     first_report: int = 0
-    reports: list[CountedIteration] = field(default_factory=list)
+    reports: list[Any] = field(default_factory=list)
 
 
 class RunningRank:
@@ -66,7 +69,7 @@ class RunningRank:
     def __init__(self, generation: int) -> None:
         self.generation = generation
         self.place: tuple[str, str] | None = None  # where it listens, and its host
-        self.reports: list[CountedIteration] = []
+        self.reports: list[Any] = []
         self.n_fetched = 0
         self.over = threading.Event()
         self.is_unwanted = False  # nobody is left who would ask for its result or its rows
@@ -121,26 +124,33 @@ class RunningRank:
 
 def run_rank(order: RankOrder, rank: int, place: RankPlace) -> RankOutcome:
     """Train as one rank of a session on the worker that this task runs on."""
+    return host_rank(order.session, order.generation, rank, lambda *here: _train(aligned(order), rank, place, *here))
+
+
+def host_rank(
+    session: str, generation: int, rank: int, train: Callable[[WorkerStore, RunningRank, Any], Result]
+) -> Result:
+    """train(store, running, worker) inside a task, seen by the client and watched; for learners of any kind."""
     from distributed import get_worker, secede
 
     worker = get_worker()
     key = worker.get_current_task()
-    store = store_of(order.session, str(worker.address))
-    running = RunningRank(order.generation)
+    store = store_of(session, str(worker.address))
+    running = RunningRank(generation)
     store.rank = running
     # Ranks wait for each other, so none may keep another one (or another fit's) from starting.
     secede()
     watcher = threading.Thread(target=_watch, args=(worker, key, running), name=f"dmlgbm-watch-{rank}", daemon=True)
     watcher.start()
     try:
-        return _train(aligned(order), rank, place, store, running, worker)
+        return train(store, running, worker)
     finally:
         running.over.set()
         watcher.join()
         if store.rank is running:
             store.rank = None
         if running.is_unwanted:
-            drop_store(order.session, worker)
+            drop_store(session, worker)
 
 
 def _train(
@@ -148,25 +158,32 @@ def _train(
 ) -> RankOutcome:
     n_threads = threads_of_rank(int(worker.state.nthreads), order.n_jobs)
     task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
+    data = store.rank_data(task.plan, place.shares)
+    with met(running, rank, worker) as communicator:
+        result: RankResult = train_rank(
+            communicator,
+            data,
+            task,
+            evaluation_sets=rank_evaluation_sets(order.set_names, place.evaluation, store),
+            callbacks=[running.end_if_asked] if rank == 0 else (),
+            on_iteration=running.reports.append if rank == 0 else None,
+            resume=order.resume,
+        )
+    return RankOutcome(result, running.n_fetched, running.reports[running.n_fetched :])
+
+
+@contextlib.contextmanager
+def met(running: RunningRank, rank: int, worker: Any) -> Iterator[Communicator]:
+    """Listen, wait until the client has brought the ranks together, and join them with the cluster's own security."""
     tls = tls_contexts(worker)
     with Listener.tcp(worker.ip) as listener:
-        data = store.rank_data(task.plan, place.shares)
         running.place = (str(listener.address), this_host())
         record = running.wait_for_record()
         one_host = len(set(record.hosts)) == 1
         options = JoinOptions(shared_memory=one_host and tls is None, tls=tls)
         with join(record, rank, listener, options) as communicator:
             running.joined(communicator)
-            result = train_rank(
-                communicator,
-                data,
-                task,
-                evaluation_sets=rank_evaluation_sets(order.set_names, place.evaluation, store),
-                callbacks=[running.end_if_asked] if rank == 0 else (),
-                on_iteration=running.reports.append if rank == 0 else None,
-                resume=order.resume,
-            )
-    return RankOutcome(result, running.n_fetched, running.reports[running.n_fetched :])
+            yield communicator
 
 
 def rank_evaluation_sets(
@@ -225,7 +242,7 @@ def introduce_rank(session: str, generation: int, record: dict[str, Any], dask_w
 
 async def next_reports(
     session: str, generation: int, n_seen: int, patience: float, dask_worker: Any = None
-) -> list[CountedIteration]:
+) -> list[Any]:
     """The reports of rank 0 after the first `n_seen`, a few at a time."""
     running = store_of(session, str(dask_worker.address)).rank
     if running is None or running.generation != generation:

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
 
 from collectives import CollectiveError, MismatchError, Rendezvous, StaleGenerationError
 from dask_backend.cluster import DaskCluster
 from dask_backend.rank_task import (
-    RankOrder,
     RankOutcome,
-    RankPlace,
     RankStopped,
     finish_rank,
     introduce_rank,
@@ -27,24 +25,55 @@ from dask_backend.rank_task import (
 )
 from dask_backend.worker_store import MissingRowsError
 from gbdt.ranks.losses import RanksLostError
-from gbdt.ranks.progress import Progress
-from gbdt.ranks.rank import CountedIteration
 
 _PATIENCE = 1.0
 
 
+class Order(Protocol):
+    """What all ranks of one generation are told; only the learner looks at the rest of it."""
+
+    @property
+    def session(self) -> str: ...
+    @property
+    def generation(self) -> int: ...
+
+
+class Place(Protocol):
+    """Where a rank runs."""
+
+    @property
+    def worker(self) -> str: ...
+
+
+class Followed(Protocol):
+    """What the client makes of the reports of rank 0; a `stop_reason` ends training in order."""
+
+    @property
+    def stop_reason(self) -> str | None: ...
+    def add(self, report: Any) -> None: ...
+
+
 def run_ranks(
-    cluster: DaskCluster, order: RankOrder, places: Sequence[RankPlace], progress: Progress
+    cluster: DaskCluster,
+    order: Order,
+    places: Sequence[Place],
+    progress: Followed,
+    task: Callable[..., RankOutcome] = run_rank,
+    inputs: Sequence[Sequence[Any]] | None = None,
 ) -> list[RankOutcome]:
-    """Train with a rank at each place; `progress` is told here of every iteration, in order."""
+    """Train with a rank at each place; `progress` is told here of every report, in order.
+
+    A rank is task(order, rank, place), with its own `inputs` (handles) as a last argument where there are some.
+    """
     with _alone_on(cluster, places):
         shared = cluster.share(order, f"order-{order.generation}")
         futures = [
             cluster.client.submit(
-                run_rank,
+                task,
                 shared,
                 rank,
                 place,
+                *([] if inputs is None else [list(inputs[rank])]),
                 key=f"dmlgbm-rank-{rank}-{order.generation}-{order.session}",
                 workers=[place.worker],
                 allow_other_workers=False,
@@ -62,7 +91,7 @@ def run_ranks(
 
 
 @contextlib.contextmanager
-def _alone_on(cluster: DaskCluster, places: Sequence[RankPlace]) -> Iterator[None]:
+def _alone_on(cluster: DaskCluster, places: Sequence[Place]) -> Iterator[None]:
     """One fit at a time on a worker, so that fits do not take each other's threads.
 
     Locks are taken in one order, so nobody waits in a circle, and Dask takes them back from a client that is gone.
@@ -76,7 +105,7 @@ def _alone_on(cluster: DaskCluster, places: Sequence[RankPlace]) -> Iterator[Non
         yield
 
 
-def _introduce(cluster: DaskCluster, order: RankOrder, places: Sequence[RankPlace], futures: Sequence[Any]) -> None:
+def _introduce(cluster: DaskCluster, order: Order, places: Sequence[Place], futures: Sequence[Any]) -> None:
     """Wait until every rank listens, then tell each where the others are."""
     workers = [place.worker for place in places]
     found: dict[str, tuple[str, str]] = {}
@@ -97,10 +126,10 @@ def _introduce(cluster: DaskCluster, order: RankOrder, places: Sequence[RankPlac
 
 def _follow(
     cluster: DaskCluster,
-    order: RankOrder,
-    places: Sequence[RankPlace],
+    order: Order,
+    places: Sequence[Place],
     futures: Sequence[Any],
-    progress: Progress,
+    progress: Followed,
 ) -> list[RankOutcome]:
     n_seen, told = 0, False
     while not all(future.done() for future in futures):
@@ -119,9 +148,7 @@ def _follow(
     return outcomes
 
 
-async def _next(
-    client: Any, order: RankOrder, worker: str, futures: Sequence[Any], n_seen: int
-) -> list[CountedIteration]:
+async def _next(client: Any, order: Order, worker: str, futures: Sequence[Any], n_seen: int) -> list[Any]:
     """New reports, or nothing as soon as a rank has ended: asking a worker that is gone would take long."""
     from distributed import wait
 
@@ -147,7 +174,7 @@ async def _next(
         await asyncio.gather(asked, ended, return_exceptions=True)
 
 
-def _require_running(cluster: DaskCluster, futures: Sequence[Any], places: Sequence[RankPlace]) -> None:
+def _require_running(cluster: DaskCluster, futures: Sequence[Any], places: Sequence[Place]) -> None:
     """Raise for ranks that failed: their own error, or RanksLostError for what other ranks can recover from."""
     lost = []
     if not all(future.done() for future in futures):
@@ -178,9 +205,7 @@ def _is_loss(error: BaseException) -> bool:
     return isinstance(error, CollectiveError | RankStopped | KilledWorker | MissingRowsError | OSError)
 
 
-def _end(
-    cluster: DaskCluster, order: RankOrder, places: Sequence[RankPlace], futures: Sequence[Any], reason: str
-) -> None:
+def _end(cluster: DaskCluster, order: Order, places: Sequence[Place], futures: Sequence[Any], reason: str) -> None:
     """Stop what is left of a generation and wait until it has stopped."""
     with contextlib.suppress(Exception):
         alive = cluster.workers()

@@ -19,6 +19,15 @@ if TYPE_CHECKING:
     from gbdt.callbacks import checkpoint, log_evaluation, progress_bar, record_evaluation, time_limit
     from gbdt.model_file import ModelFileError
     from gbdt.parameters import ParameterError
+    from neural import (
+        DMLLinearClassifier,
+        DMLLinearRegressor,
+        DMLMLPClassifier,
+        DMLMLPRegressor,
+        DMLTorchClassifier,
+        DMLTorchRegressor,
+        plot_history,
+    )
     from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, load_model
     from tuning.hyperband import HyperbandSearchCV
     from tuning.optuna_search import OptunaSearchCV
@@ -34,6 +43,12 @@ __all__ = [
     "DMLGBMClassifier",
     "DMLGBMRanker",
     "DMLGBMRegressor",
+    "DMLLinearClassifier",
+    "DMLLinearRegressor",
+    "DMLMLPClassifier",
+    "DMLMLPRegressor",
+    "DMLTorchClassifier",
+    "DMLTorchRegressor",
     "GridSearchCV",
     "HalvingGridSearchCV",
     "HalvingRandomSearchCV",
@@ -49,6 +64,7 @@ __all__ = [
     "cross_validate",
     "load_model",
     "log_evaluation",
+    "plot_history",
     "plot_search",
     "progress_bar",
     "record_evaluation",
@@ -63,6 +79,13 @@ _MODULE_OF = {
         ("checkpoint", "log_evaluation", "progress_bar", "record_evaluation", "time_limit"), "gbdt.callbacks"
     ),
     **dict.fromkeys(("DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"), "sklearn_api"),
+    **dict.fromkeys(
+        (
+            *("DMLLinearClassifier", "DMLLinearRegressor", "DMLMLPClassifier", "DMLMLPRegressor"),
+            *("DMLTorchClassifier", "DMLTorchRegressor", "plot_history"),
+        ),
+        "neural",
+    ),
     **dict.fromkeys(
         ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"), "tuning.search"
     ),

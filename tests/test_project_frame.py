@@ -87,7 +87,7 @@ def test_every_public_name_exists() -> None:
     assert [name for name in dmlgbm.__all__ if not hasattr(dmlgbm, name)] == []
 
 
-@pytest.mark.parametrize("package", ["gbdt", "collectives", "sklearn_api", "dmlgbm"])
+@pytest.mark.parametrize("package", ["gbdt", "collectives", "sklearn_api", "neural", "dmlgbm"])
 def test_package_imports_where_optional_libraries_are_missing(package: str) -> None:
     # scikit-learn itself loads pandas when it can, so its absence from sys.modules would show nothing.
     program = f"""

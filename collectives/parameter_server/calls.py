@@ -99,6 +99,10 @@ class Calls:
         assert self._core.view is not None
         return self._core.view
 
+    @property
+    def bytes_sent(self) -> int:
+        return self._reactor.bytes_sent
+
     def wait_for_start(self, timeout: float) -> None:
         """Let the others know that this worker has joined, and wait until the store begins."""
         self._reactor.use(lambda core: core.joined(time.monotonic()))

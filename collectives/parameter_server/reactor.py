@@ -102,6 +102,11 @@ class Reactor:
         if listener is not None:
             self._threads.append(threading.Thread(target=self._accept, name=f"{name}-doorman", daemon=True))
 
+    @property
+    def bytes_sent(self) -> int:
+        """What this node has sent on all its connections."""
+        return self._statistics.bytes_sent
+
     def start(self) -> None:
         for thread in self._threads:
             thread.start()

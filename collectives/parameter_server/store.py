@@ -82,6 +82,16 @@ class Store:
         return self._clock
 
     @property
+    def reached(self) -> int:
+        """The clock that everybody who is waited for had reached when this worker last heard of it."""
+        return self._seen
+
+    @property
+    def bytes_sent(self) -> int:
+        """What this worker has sent so far."""
+        return self._calls.bytes_sent
+
+    @property
     def ranks(self) -> tuple[int, ...]:
         """The ranks of the workers that take part, as far as this one has heard."""
         return tuple(rank_of(worker) for worker in self._calls.view.workers)
@@ -310,9 +320,12 @@ class Store:
 
     # Clocks
 
-    def advance(self, *, timeout: float | None = None) -> int:
-        """Finish this worker's step; its new clock. With backup workers, one that fell behind skips what is over."""
-        return self._advance_to(max(self._clock + 1, self._seen), timeout).wait()
+    def advance(self, *, to: int = 0, timeout: float | None = None) -> int:
+        """Finish this worker's step, or all steps below `to`; its new clock.
+
+        With backup workers, one that fell behind skips what is over.
+        """
+        return self._advance_to(max(self._clock + 1, self._seen, to), timeout).wait()
 
     def _advance_to(self, clock: int, timeout: float | None) -> Handle[int]:
         requests = [(shard, Advance(clock)) for shard in self._shards]

@@ -58,6 +58,7 @@ class Work:
         self.progress: Words = self._state[CONTROL_WORDS:]
         self._sequences: Words = self.headers[:, SEQUENCE_WORD]
         self.sizes: Words = HEADER_BYTES + self.rows[:, COUNT] * self.dtype.itemsize
+        self.bytes_sent = int(self.sizes[self.rows[:, ACTION] == SEND].sum())
         self.operation = None if self.reducer is None else self.reducer.compiled(self.dtype)
         # For kernels: without a reduction only bytes move, whatever they mean.
         self.like = np.empty(0, self.dtype if self.operation is not None else np.uint8)

@@ -1,0 +1,74 @@
+"""A commit: everything needed to go on from the end of an epoch, on any number of ranks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neural.model import FloatArray
+
+
+@dataclass
+class Progress:
+    """How the epochs have gone so far, for early stopping and the history; equal on all ranks.
+
+    `epochs[k]` has the columns of the history for the group and, under "ranks", for every rank.
+    """
+
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    best_score: float = -np.inf
+    best_epoch: int = -1
+    best_parameters: FloatArray | None = None
+    best_buffers: FloatArray | None = None
+    stopped: bool = False
+
+
+@dataclass
+class Commit:
+    """The state after `epoch` epochs. Arrays are copies: training goes on without touching them."""
+
+    epoch: int
+    step: int
+    parameters: FloatArray
+    buffers: FloatArray
+    optimiser: dict[str, Any]
+    strategy: dict[str, Any]
+    progress: Progress
+
+    def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
+        """Plain arrays for `numpy.savez`; no pickle is needed to read them."""
+        progress = {each.name: getattr(self.progress, each.name) for each in fields(Progress)}
+        best = {name: progress.pop(name) for name in ("best_parameters", "best_buffers")}
+        plain = json.dumps({"epoch": self.epoch, "step": self.step, "progress": progress})
+        return {
+            "plain": np.frombuffer(plain.encode(), np.uint8),
+            "parameters": self.parameters,
+            "buffers": self.buffers,
+            **{f"optimiser.{name}": np.asarray(value) for name, value in self.optimiser.items()},
+            **{f"strategy.{name}": np.asarray(value) for name, value in self.strategy.items()},
+            **{name: value for name, value in best.items() if value is not None},
+        }
+
+    @classmethod
+    def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Commit:
+        """What `to_arrays` wrote."""
+        plain = json.loads(arrays["plain"].tobytes())
+        best = arrays.get("best_parameters"), arrays.get("best_buffers")
+
+        def group(prefix: str) -> dict[str, Any]:
+            return {name[len(prefix) :]: arrays[name] for name in arrays if name.startswith(prefix)}
+
+        return cls(
+            plain["epoch"],
+            plain["step"],
+            arrays["parameters"],
+            arrays["buffers"],
+            group("optimiser."),
+            group("strategy."),
+            replace(Progress(**plain["progress"]), best_parameters=best[0], best_buffers=best[1]),
+        )

@@ -1,0 +1,47 @@
+"""Scores of rows that lie on several ranks: every rank makes sums, the sums are added, and one formula ends it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from neural.losses import codes_of
+from neural.model import FloatArray, Model
+from neural.shards import RowShard
+
+if TYPE_CHECKING:
+    from collectives import Communicator
+
+
+def evaluate(model: Model, rows: RowShard, classifies: bool, communicator: Communicator) -> float:
+    """Accuracy, or R2 averaged over outputs, of the owned rows of all ranks; equal on every rank."""
+    inputs, targets = rows.take(rows.owned)
+    outputs = model.outputs(inputs)
+    sums = _class_sums(outputs, targets) if classifies else _value_sums(outputs, targets)
+    if communicator.world_size > 1:
+        sums = communicator.all_reduce(sums)
+    return float(sums[0] / max(1.0, sums[1])) if classifies else _r2(sums)
+
+
+def _class_sums(outputs: FloatArray, targets: Any) -> npt.NDArray[np.float64]:
+    return np.array([np.count_nonzero(codes_of(outputs) == targets), len(targets)], np.float64)
+
+
+def _value_sums(outputs: FloatArray, targets: Any) -> npt.NDArray[np.float64]:
+    values = targets.astype(np.float64)
+    return np.stack(
+        [
+            np.square(outputs - values).sum(axis=0),
+            values.sum(axis=0),
+            np.square(values).sum(axis=0),
+            np.full(values.shape[1], len(values), np.float64),
+        ]
+    )
+
+
+def _r2(sums: npt.NDArray[np.float64]) -> float:
+    residual, total, squares, count = sums
+    spread = squares - total * total / np.maximum(count, 1.0)
+    return float(np.mean(1.0 - residual / np.where(spread > 0, spread, 1.0)))

@@ -1,0 +1,159 @@
+"""Ranks on the workers of a Dask cluster, one on each: seen from the client and from the task.
+
+The rows of a rank are the inputs of its task, so Dask brings them to the worker and computes them again when the
+worker that had them is lost. Rank 0 reports a commit after every epoch; what the client has of them is where the next
+generation starts. Sessions, TLS and the end of ranks are those of the tree learner (`dask_backend.session`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from threadpoolctl import threadpool_limits
+
+from dask_backend.cluster import Cluster, DaskCluster, Handle
+from dask_backend.placement import place_shares
+from dask_backend.rank_task import RankOutcome, RunningRank, host_rank, met
+from dask_backend.session import run_ranks
+from dask_backend.worker_store import WorkerStore, drop_store
+from gbdt.ranks.losses import RanksLostError as LostOnCluster
+from neural.commits import Commit
+from neural.lone_communicator import LoneCommunicator
+from neural.running.generations import RanksLostError, Survivor
+from neural.running.row_parts import PartTable, RowPart
+from neural.training import Job, Trained, train
+
+# A worker that was killed is usually started again within this time; later ones are not waited for.
+_SECONDS_FOR_RETURN = 3.0
+_SECONDS_WITHOUT_WORKERS = 60.0
+
+
+@dataclass(frozen=True)
+class NeuralOrder:
+    """What all ranks of one generation are told."""
+
+    session: str
+    generation: int
+    job: Job
+    table: PartTable
+    start: Commit | None
+
+
+@dataclass(frozen=True)
+class WorkerPlace:
+    """Where a rank runs."""
+
+    worker: str
+
+
+@dataclass
+class CommitKeeper:
+    """Takes the commits of rank 0 as they come."""
+
+    survivor: Survivor
+    stop_reason: str | None = field(default=None, init=False)
+
+    def add(self, report: Commit | None) -> None:
+        """A report; one that was fetched before is empty by now."""
+        if report is not None:
+            self.survivor.keep(report)
+
+
+def train_on_cluster(
+    cluster: Cluster,
+    session: str,
+    job: Job,
+    parts: Sequence[Handle],
+    table: PartTable,
+    survivor: Survivor,
+    max_ranks: int | None = None,
+) -> Trained:
+    """Train on every worker, or on at most `max_ranks`; in this process where there is no cluster."""
+    if not isinstance(cluster, DaskCluster):
+        communicator: Any = LoneCommunicator()
+        return train(communicator, job, *table.shards(list(parts)))
+    run = _ClusterRun(cluster, session, job, parts, table, survivor, max_ranks)
+    return survivor.run(len(run.workers()), run.generation)
+
+
+class _ClusterRun:
+    """One fit on one cluster."""
+
+    def __init__(
+        self,
+        cluster: DaskCluster,
+        session: str,
+        job: Job,
+        parts: Sequence[Handle],
+        table: PartTable,
+        survivor: Survivor,
+        max_ranks: int | None,
+    ) -> None:
+        self._cluster = cluster
+        self._session = session
+        self._job = job
+        self._parts = parts
+        self._table = table
+        self._survivor = survivor
+        self._max_ranks = max_ranks
+        self._n_generations = 0
+
+    def workers(self) -> list[str]:
+        """The workers that take part: not more than there are parts with rows."""
+        n_useful = sum(1 for length in self._table.lengths if length)
+        limit = n_useful if self._max_ranks is None else min(n_useful, self._max_ranks)
+        return sorted(self._cluster.workers())[: max(1, limit)]
+
+    def generation(self, n_ranks: int, start: Commit | None) -> Trained:
+        """Train with the workers that are there now."""
+        self._wait_for_workers(n_ranks)
+        workers = self.workers()
+        owners = place_shares(self._table.lengths, self._cluster.holders(self._parts), dict.fromkeys(workers, 1))
+        workers = [worker for worker in workers if worker in owners]
+        inputs = [
+            [part for part, owner in zip(self._parts, owners, strict=True) if owner == worker] for worker in workers
+        ]
+        order = NeuralOrder(self._session, self._n_generations, self._job, self._table, start)
+        self._n_generations += 1
+        places = [WorkerPlace(worker) for worker in workers]
+        try:
+            keeper = CommitKeeper(self._survivor)
+            outcomes = run_ranks(self._cluster, order, places, keeper, run_neural_rank, inputs)
+        except LostOnCluster as error:
+            raise RanksLostError(str(error), max(1, n_ranks - 1)) from error
+        finally:
+            with contextlib.suppress(Exception):
+                self._cluster.run(drop_store, self._session)
+        return outcomes[0].result
+
+    def _wait_for_workers(self, n_wanted: int) -> None:
+        until_returned = time.monotonic() + (_SECONDS_FOR_RETURN if self._n_generations else 0.0)
+        until_any = time.monotonic() + _SECONDS_WITHOUT_WORKERS
+        while (n_workers := len(self._cluster.workers())) <= n_wanted and time.monotonic() < until_any:
+            if n_workers and time.monotonic() >= until_returned:
+                return
+            time.sleep(0.1)
+        if not n_workers:
+            raise RanksLostError("all workers are gone", 0)
+
+
+def run_neural_rank(order: NeuralOrder, rank: int, place: WorkerPlace, parts: Sequence[RowPart]) -> RankOutcome:
+    """The task: train as one rank on the worker that it runs on."""
+
+    def work(store: WorkerStore, running: RunningRank, worker: Any) -> RankOutcome:
+        shards = order.table.shards(parts)
+
+        def report(commit: Commit) -> None:
+            # What the client has fetched is of no use here any more.
+            running.reports[: running.n_fetched] = [None] * running.n_fetched
+            running.reports.append(commit)
+
+        with met(running, rank, worker) as communicator, threadpool_limits(int(worker.state.nthreads)):
+            trained = train(communicator, order.job, *shards, start=order.start, on_commit=report)
+        return RankOutcome(trained if rank == 0 else None, running.n_fetched, running.reports[running.n_fetched :])
+
+    return host_rank(order.session, order.generation, rank, work)

@@ -1,0 +1,130 @@
+"""Ranks on this machine: the calling thread alone, threads that share all rows, or processes that map the rows.
+
+Processes get the rows through files of a private folder that exists as long as the fit, so that nothing is copied to
+each of them, and leave their commits there.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from threadpoolctl import threadpool_limits
+
+from neural.commits import Commit
+from neural.lone_communicator import LoneCommunicator
+from neural.model import FloatArray, Inputs, IntArray
+from neural.running.generations import RanksLostError, Survivor
+from neural.running.mapped_rows import MappedRows
+from neural.shards import RowShard
+from neural.training import Job, Trained, train
+
+if TYPE_CHECKING:
+    from collectives import Communicator
+
+PLACES = ("threads", "processes")
+
+
+@dataclass(frozen=True)
+class LocalRows:
+    """Rows to learn from and, unless None, rows to watch; all in this process."""
+
+    inputs: Inputs
+    targets: FloatArray | IntArray
+    validation: tuple[Inputs, FloatArray | IntArray] | None = None
+
+    def shards(self, rank: int, world_size: int) -> tuple[RowShard, RowShard | None]:
+        """One rank's view of them."""
+        watched = None if self.validation is None else RowShard.of_all(*self.validation, rank, world_size)
+        return RowShard.of_all(self.inputs, self.targets, rank, world_size), watched
+
+
+def train_here(
+    job: Job,
+    rows: LocalRows,
+    n_ranks: int,
+    place: str,
+    survivor: Survivor,
+    on_commit: Callable[[Commit], None] | None = None,
+    timeout: float = 24 * 3600.0,
+) -> Trained:
+    """Train on this machine; `survivor` keeps the commits of processes, `on_commit` sees those of threads."""
+    if n_ranks == 1:
+        communicator = cast("Communicator", LoneCommunicator())
+        return train(communicator, job, *rows.shards(0, 1), start=survivor.commit, on_commit=on_commit)
+    if place != "processes":
+        return _train_threads(job, rows, n_ranks, survivor.commit, on_commit)
+    with tempfile.TemporaryDirectory(prefix="dmlgbm-neural-") as folder:
+        mapped = MappedRows.write(Path(folder), rows)
+
+        def generation(n_left: int, start: Commit | None) -> Trained:
+            try:
+                return _train_processes(job, mapped, n_left, timeout)
+            except RanksLostError:
+                commit = mapped.read_commit()
+                if commit is not None:
+                    survivor.keep(commit)
+                raise
+
+        if survivor.commit is not None:
+            mapped.write_commit(survivor.commit)
+        return survivor.run(n_ranks, generation)
+
+
+def _train_threads(
+    job: Job, rows: LocalRows, n_ranks: int, start: Commit | None, on_commit: Callable[[Commit], None] | None
+) -> Trained:
+    from collectives.launch import run_threads
+
+    def work(communicator: Communicator) -> Trained:
+        shards = rows.shards(communicator.rank, communicator.world_size)
+        return train(communicator, job, *shards, start=start, on_commit=on_commit)
+
+    with threadpool_limits(threads_of_a_rank(n_ranks)):
+        results: list[Trained] = run_threads(work, n_ranks)
+    return results[0]
+
+
+def _train_processes(job: Job, mapped: MappedRows, n_ranks: int, timeout: float) -> Trained:
+    from collectives import CollectiveError, JoinOptions, RankFailedError
+    from collectives.launch import launch_processes
+
+    options = JoinOptions(shared_memory=True)
+    outcomes = launch_processes(rank_work, n_ranks, (job, mapped), options=options, timeout=timeout)
+    failed = [outcome for outcome in outcomes if outcome.failed]
+    if not failed:
+        return cast(Trained, outcomes[0].result)
+    for outcome in failed:
+        if outcome.error is not None and not isinstance(outcome.error, CollectiveError):
+            raise outcome.error
+    lost = [outcome for outcome in failed if isinstance(outcome.error, RankFailedError)]
+    told = "; ".join(f"rank {each.rank}: exit code {each.exit_code}" for each in lost or failed)
+    raise RanksLostError(told, n_ranks - max(1, len(lost)))
+
+
+def work_in_process(communicator: Communicator, job: Job, mapped: MappedRows) -> Trained | None:
+    """What one process does; the result travels back from rank 0 alone."""
+    rows = mapped.read()
+    with threadpool_limits(threads_of_a_rank(communicator.world_size)):
+        trained = train(
+            communicator,
+            job,
+            *rows.shards(communicator.rank, communicator.world_size),
+            start=mapped.read_commit(),
+            on_commit=mapped.write_commit,
+        )
+    return trained if communicator.rank == 0 else None
+
+
+def threads_of_a_rank(n_ranks_of_host: int) -> int:
+    """Threads of the linear algebra (and of torch) of one rank: its share of the cores."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, cores // n_ranks_of_host)
+
+
+# What a new process runs: a name of its own, so that tests can put a process into trouble.
+rank_work: Callable[..., Trained | None] = work_in_process

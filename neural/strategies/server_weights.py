@@ -1,0 +1,84 @@
+"""The weights of a model on a parameter server, with a count of the batches behind them: whole, or block by block.
+
+Workers push changes, which the server adds up. The count travels as one more number behind the weights, so that it
+always belongs to the values it is pulled with.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from neural.model import FloatArray
+
+if TYPE_CHECKING:
+    from collectives import Handle
+    from collectives.parameter_server import Store
+
+_KEY = "weights"
+_PARTS = 4
+_BLOCK = 64
+
+
+@dataclass
+class WholeWeights:
+    """Every push and pull carries all values."""
+
+    store: Store
+    _size: int = field(init=False, default=0)
+
+    def init(self, values: FloatArray) -> None:
+        """Called by every worker with the same values."""
+        self._size = len(values)
+        self.store.init(_KEY, np.append(values, values.dtype.type(0)), parts=_PARTS)
+
+    def push(self, change: FloatArray, n_batches: int) -> FloatArray:
+        """Add a change; what of it was sent."""
+        self.store.push_async(_KEY, np.append(change, change.dtype.type(n_batches)))
+        return change
+
+    def start_pull(self, min_clock: int | None = None) -> Handle[FloatArray]:
+        """A handle for `read`."""
+        return self.store.pull_async(_KEY, min_clock=min_clock)
+
+    def read(self, handle: Handle[FloatArray]) -> tuple[FloatArray, int]:
+        """Weights, and the batches in them."""
+        found = handle.wait()
+        return found[:-1], round(float(found[-1]))
+
+
+@dataclass
+class BlockWeights:
+    """Pushes carry the blocks of 64 values that changed most: by more than `send_above` times the root mean square.
+
+    The server holds the sum of all changes since the beginning, and only of blocks that ever changed.
+    """
+
+    store: Store
+    send_above: float
+    _initial: FloatArray = field(init=False, default_factory=lambda: np.empty(0))
+
+    def init(self, values: FloatArray) -> None:
+        self._initial = values.copy()
+        self._n_blocks = -(-len(values) // _BLOCK)
+        # The last row holds the count.
+        self.store.init_rows(_KEY, self._n_blocks + 1, (_BLOCK,), values.dtype, parts=_PARTS)
+
+    def push(self, change: FloatArray, n_batches: int) -> FloatArray:
+        blocks = np.zeros((self._n_blocks + 1, _BLOCK), change.dtype)
+        blocks[:-1].reshape(-1)[: len(change)] = change
+        lengths = np.sqrt(np.mean(np.square(blocks[:-1], dtype=np.float64), axis=1))
+        sent = np.append(lengths > self.send_above * np.sqrt(np.mean(np.square(lengths))), True)
+        blocks[-1, 0] = n_batches
+        self.store.push_rows_async(_KEY, np.flatnonzero(sent), blocks[sent])
+        blocks[~sent] = 0
+        return blocks[:-1].reshape(-1)[: len(change)]
+
+    def start_pull(self, min_clock: int | None = None) -> Handle[FloatArray]:
+        return self.store.pull_rows_async(_KEY, np.arange(self._n_blocks + 1), min_clock=min_clock)
+
+    def read(self, handle: Handle[FloatArray]) -> tuple[FloatArray, int]:
+        found = handle.wait()
+        return self._initial + found[:-1].reshape(-1)[: len(self._initial)], round(float(found[-1, 0]))

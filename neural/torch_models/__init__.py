@@ -1,0 +1,1 @@
+"""Any `torch.nn.Module` through the same strategies; needs the extra `torch`."""

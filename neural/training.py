@@ -1,0 +1,180 @@
+"""The loop over epochs that every rank runs, whatever the strategy: train, evaluate, commit, stop early."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from neural.batches import BatchSource
+from neural.commits import Commit, Progress
+from neural.context import RankContext
+from neural.evaluation import evaluate
+from neural.exchange import Exchange, make_compressor
+from neural.history import COLUMNS, RankHistory
+from neural.model import FloatArray
+from neural.optimisers import OPTIMISERS
+from neural.plans import ModelPlan
+from neural.schedules import Schedule
+from neural.settings import TrainingSettings
+from neural.shards import RowShard
+from neural.strategies import Strategy, make_strategy
+
+if TYPE_CHECKING:
+    from collectives import Communicator
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is trained and how; the same on every rank, and picklable."""
+
+    plan: ModelPlan
+    settings: TrainingSettings
+    classifies: bool
+    strategy: str = "allreduce"
+    strategy_options: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Trained:
+    """The result of a run, equal on all ranks: the model of the group and how it came about."""
+
+    parameters: FloatArray
+    buffers: FloatArray
+    progress: Progress
+
+
+def train(
+    communicator: Communicator,
+    job: Job,
+    shard: RowShard,
+    validation: RowShard | None = None,
+    start: Commit | None = None,
+    on_commit: Callable[[Commit], None] | None = None,
+) -> Trained:
+    """Train this rank's part of a job, from the beginning or from a commit.
+
+    `on_commit` is called on rank 0 after every epoch.
+    """
+    context = make_context(communicator, job, shard, validation)
+    strategy = make_strategy(job.strategy, job.strategy_options)
+    strategy.check(context)
+    try:
+        strategy.begin(context)
+        progress = Progress() if start is None else _go_on(context, strategy, start)
+        while context.epoch < job.settings.max_epochs and not progress.stopped:
+            _train_epoch(context, strategy)
+            _judge(context, job, progress)
+            context.epoch += 1
+            if on_commit is not None and context.rank == 0:
+                on_commit(_commit(context, strategy, progress))
+    finally:
+        strategy.end(context)
+    return _result(context, progress)
+
+
+def make_context(communicator: Communicator, job: Job, shard: RowShard, validation: RowShard | None) -> RankContext:
+    """The context of one rank at the beginning."""
+    settings, model = job.settings, job.plan.build()
+    batches = BatchSource(
+        shard, settings.batch_size, settings.sampling, settings.seed, communicator.rank, communicator.world_size
+    )
+    optimiser = OPTIMISERS[settings.optimiser](**settings.optimiser_options)
+    optimiser.begin(model.parameters, model.parts)
+    history = RankHistory()
+    compressor = make_compressor(settings.compression, settings.compression_options)
+    return RankContext(
+        communicator=communicator,
+        model=model,
+        shard=shard,
+        batches=batches,
+        optimiser=optimiser,
+        schedule=Schedule(
+            settings.schedule,
+            settings.learning_rate,
+            settings.max_epochs * batches.steps_per_epoch,
+            settings.warmup_steps,
+        ),
+        settings=settings,
+        history=history,
+        exchange=Exchange(communicator, history, compressor),
+        validation=validation,
+    )
+
+
+def _go_on(context: RankContext, strategy: Strategy, start: Commit) -> Progress:
+    context.epoch, context.step = start.epoch, start.step
+    context.model.parameters[...] = start.parameters
+    context.model.buffers[...] = start.buffers
+    context.optimiser.restore(start.optimiser)
+    strategy.restore(start.strategy)
+    return copy.deepcopy(start.progress)
+
+
+def _train_epoch(context: RankContext, strategy: Strategy) -> None:
+    sent_before = context.communicator.bytes_sent
+    context.history.begin_epoch()
+    strategy.begin_epoch(context)
+    strategy.train_epoch(context)
+    strategy.finish_epoch(context)
+    context.history.close_epoch(context.communicator.bytes_sent - sent_before)
+
+
+def _judge(context: RankContext, job: Job, progress: Progress) -> None:
+    """Bring the records of all ranks together, evaluate, and decide alike on every rank whether to stop."""
+    settings, record = job.settings, context.history.epochs[-1]
+    own = np.array([record[name] for name in COLUMNS])
+    table = own[None] if context.world_size == 1 else context.communicator.all_gather(own)
+    epoch = _summary(table)
+    epoch["epoch"] = context.epoch
+    progress.epochs.append(epoch)
+    if context.validation is not None:
+        epoch["score"] = evaluate(context.model, context.validation, job.classifies, context.communicator)
+    score = epoch.get("score", -epoch["loss"])
+    if score > progress.best_score + (settings.tolerance if progress.best_epoch >= 0 else 0.0):
+        progress.best_score, progress.best_epoch = score, context.epoch
+        if settings.restore_best and context.validation is not None:
+            progress.best_parameters = context.model.parameters.copy()
+            progress.best_buffers = context.model.buffers.copy()
+    waited_long = settings.patience is not None and context.epoch - progress.best_epoch >= settings.patience
+    arrived = settings.target_score is not None and score >= settings.target_score
+    progress.stopped = waited_long or arrived
+
+
+def _summary(table: FloatArray) -> dict[str, Any]:
+    """One epoch of the group from the records of its ranks: shares of the loss and bytes add up."""
+    ranks = [dict(zip(COLUMNS, map(float, row), strict=True)) for row in table]
+    column = {name: [rank[name] for rank in ranks] for name in COLUMNS}
+    return {
+        "loss": sum(column["loss"]),
+        "steps": max(column["steps"]),
+        "bytes_sent": sum(column["bytes_sent"]),
+        "wait_seconds": float(np.mean(column["wait_seconds"])),
+        "seconds": max(column["seconds"]),
+        "staleness_mean": float(np.mean(column["staleness_mean"])),
+        "staleness_max": max(column["staleness_max"]),
+        "ranks": ranks,
+    }
+
+
+def _commit(context: RankContext, strategy: Strategy, progress: Progress) -> Commit:
+    model = context.model
+    return Commit(
+        context.epoch,
+        context.step,
+        model.parameters.copy(),
+        model.buffers.copy(),
+        context.optimiser.saved(),
+        strategy.state(),
+        copy.deepcopy(progress),
+    )
+
+
+def _result(context: RankContext, progress: Progress) -> Trained:
+    parameters, buffers = context.model.parameters, context.model.buffers
+    if progress.best_parameters is not None and progress.best_buffers is not None:
+        parameters, buffers = progress.best_parameters, progress.best_buffers
+    return Trained(parameters, buffers, progress)

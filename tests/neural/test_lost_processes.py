@@ -1,0 +1,79 @@
+"""A killed process costs the epoch it was in: the ranks that are left go on from the last commit."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from collectives import Communicator
+from neural.batches import Batch
+from neural.commits import Commit
+from neural.context import RankContext
+from neural.running import local
+from neural.running.generations import Survivor, TrainingLostError
+from neural.running.local import LocalRows, train_here
+from neural.running.mapped_rows import MappedRows
+from neural.strategies.allreduce import AllReduce
+from neural.training import Job, Trained
+from tests.neural.runs import alone, job, rows
+
+KILLED_IN_EPOCH = 3
+
+
+def die_once(communicator: Communicator, job: Job, mapped: MappedRows) -> Trained | None:
+    """The work of a process; rank 1 of the first generation is killed in its fourth epoch."""
+    step, mark = AllReduce.step, mapped.folder / "killed"
+
+    def step_or_die(self: AllReduce, context: RankContext, batch: Batch) -> float:
+        if context.epoch == KILLED_IN_EPOCH and not mark.exists():
+            mark.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return step(self, context, batch)
+
+    if communicator.rank == 1:
+        AllReduce.step = step_or_die  # type: ignore[method-assign]
+    return local.work_in_process(communicator, job, mapped)
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("n_ranks", [2, 3])
+def test_the_others_go_on_to_the_weights_of_a_quiet_run(n_ranks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows()
+    asked = job(max_epochs=6)
+    monkeypatch.setattr(local, "rank_work", die_once)
+    survivor = Survivor(asked, max_restarts=1)
+    trained = train_here(asked, LocalRows(X, y), n_ranks, "processes", survivor)
+    assert len(survivor.losses) == 1
+    assert "after 3 epochs: rank 1" in survivor.losses[0]
+    assert [len(epoch["ranks"]) for epoch in trained.progress.epochs] == [n_ranks] * 3 + [n_ranks - 1] * 3
+    np.testing.assert_allclose(trained.parameters, alone(asked, X, y).parameters, rtol=0, atol=1e-9)
+
+
+@pytest.mark.fault
+def test_too_many_losses_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows()
+    asked = job(max_epochs=6)
+    monkeypatch.setattr(local, "rank_work", die_once)
+    with pytest.raises(TrainingLostError, match="max_restarts=0"):
+        train_here(asked, LocalRows(X, y), 2, "processes", Survivor(asked, max_restarts=0))
+
+
+def test_commits_are_written_and_read_whole(tmp_path: Path) -> None:
+    X, y = rows()
+    commits: list[Commit] = []
+    asked = job(max_epochs=2, batch_norm=True)
+    alone(asked, X, y, on_commit=commits.append)
+    mapped = MappedRows.write(tmp_path, LocalRows(X, y, (X[:5], y[:5])))
+    assert mapped.read_commit() is None
+    mapped.write_commit(commits[0])
+    read = mapped.read_commit()
+    assert read is not None
+    again = alone(asked, X, y, start=read)
+    np.testing.assert_array_equal(again.parameters, commits[1].parameters)
+    np.testing.assert_array_equal(again.buffers, commits[1].buffers)
+    assert [epoch["epoch"] for epoch in again.progress.epochs] == [0, 1]
+    np.testing.assert_array_equal(mapped.read().inputs, X)

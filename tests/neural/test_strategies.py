@@ -1,0 +1,419 @@
+"""Strategies against slow and obvious versions of themselves, and what they refuse."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+from neural.batches import BatchSource
+from neural.plans import NetworkPlan
+from neural.random_numbers import hash_of
+from neural.settings import TrainingSettings
+from neural.shards import RowShard
+from neural.strategies import make_strategy, strategy_names
+from neural.strategies.client_rows import ClientRows
+from neural.strategies.fedavg import FedAvg
+from neural.strategies.gossip import random_pairs
+from neural.strategies.pipeline import stage_bounds
+from neural.training import Job, Trained
+from tests.neural.runs import N_FEATURES, alone, job, rows, scattered, together
+from tests.reference import shared_training as reference
+
+SGD = {"optimiser": "sgd", "learning_rate": 0.1}
+
+
+def accuracy(asked: Job, trained: Trained, X: np.ndarray, y: np.ndarray) -> float:
+    model = asked.plan.build()
+    model.parameters[...] = trained.parameters
+    model.buffers[...] = trained.buffers
+    return float(np.mean(model.outputs(X).argmax(axis=1) == y))
+
+
+def agreeing(results: list[Trained]) -> Trained:
+    for result in results[1:]:
+        np.testing.assert_array_equal(result.parameters, results[0].parameters)
+        np.testing.assert_array_equal(result.buffers, results[0].buffers)
+    return results[0]
+
+
+# Parameter server.
+
+
+def test_bsp_is_the_mean_of_all_workers_steps() -> None:
+    X, y = rows()
+    asked = job("parameter_server", max_epochs=2, **SGD)
+    model, n_ranks = asked.plan.build(), 2
+    weights = model.parameters.copy()
+    sources = [
+        BatchSource(RowShard.of_all(X, y, 0, 1), 12, "reshuffle", hash_of(0, "worker", rank), 0, 1)
+        for rank in range(n_ranks)
+    ]
+    for epoch in (1, 2):
+        batches = [list(source.own_epoch(epoch, 12))[:10] for source in sources]
+        for step in range(10):
+            moves = [reference.gradient(model, X, y, each[step].positions, weights) for each in batches]
+            weights = weights - 0.1 * np.mean(moves, axis=0)
+    result = agreeing(together(asked, X, y, n_ranks))
+    np.testing.assert_allclose(result.parameters, weights, rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"consistency": "ssp", "staleness": 2},
+        {"consistency": "asp", "double_buffer": True},
+        {"backup_workers": 1},
+        {"push_interval": 2, "pull_interval": 3},
+        {"consistency": "ssp", "send_above": 1.0, "n_servers": 2},
+    ],
+    ids=str,
+)
+def test_every_consistency_of_the_server_learns_and_ends_with_one_model(options: dict[str, Any]) -> None:
+    X, y = rows()
+    asked = job("parameter_server", options, max_epochs=4, batch_norm=True)
+    result = agreeing(together(asked, X, y, 3))
+    epochs = result.progress.epochs
+    assert epochs[-1]["loss"] < epochs[0]["loss"]
+    assert all(rank["bytes_sent"] > 0 for rank in epochs[0]["ranks"])
+    n_done = 0.0
+    for number, epoch in enumerate(epochs, start=1):
+        # What workers did beyond the end of an epoch counts for the next one.
+        n_done += sum(rank["steps"] for rank in epoch["ranks"])
+        assert n_done >= number * 3 * 10
+        if options.get("consistency") == "ssp":
+            assert epoch["staleness_max"] <= options.get("staleness", 3)
+
+
+# Local SGD and federated averaging.
+
+
+@pytest.mark.parametrize("interval", [1, 4])
+def test_local_sgd_is_the_mean_of_models_trained_apart(interval: int) -> None:
+    X, y = rows()
+    asked = job("local_sgd", {"interval": interval}, max_epochs=2, **SGD)
+    model, n_ranks = asked.plan.build(), 3
+    common = model.parameters.copy()
+    shards = [scattered(X, y, rank, n_ranks) for rank in range(n_ranks)]
+    for epoch in range(2):
+        sources = [BatchSource(shard, 24, "reshuffle", 0, rank, n_ranks) for rank, shard in enumerate(shards)]
+        batches = [
+            [shard.numbers[batch.positions] for batch in source.own_epoch(epoch, 8)]
+            for source, shard in zip(sources, shards, strict=True)
+        ]
+        for first in range(0, 10, interval):
+            models = [
+                reference.descend(model, X, y, each[first : min(10, first + interval)], common, 0.1) for each in batches
+            ]
+            common = np.mean(models, axis=0)  # the ranks own equally many rows
+    result = agreeing(together(asked, X, y, n_ranks, scattered))
+    np.testing.assert_allclose(result.parameters, common, rtol=0, atol=1e-9)
+
+
+def test_post_local_sgd_begins_with_common_steps() -> None:
+    X, y = rows()
+    always = agreeing(together(job("local_sgd", {"interval": 1}, max_epochs=2, **SGD), X, y, 2))
+    common = job("local_sgd", {"interval": 99, "synchronous_epochs": 2}, max_epochs=2, **SGD)
+    result = agreeing(together(common, X, y, 2))
+    np.testing.assert_allclose(result.parameters, always.parameters, rtol=0, atol=1e-9)
+
+
+def test_sending_what_changed_most_sends_less_and_loses_nothing() -> None:
+    X, y = rows()
+    whole = agreeing(together(job("local_sgd", {"interval": 1}, max_epochs=8), X, y, 2))
+    asked = job("local_sgd", {"interval": 1, "send_above": 1.5}, max_epochs=8)
+    part = agreeing(together(asked, X, y, 2))
+    assert part.progress.epochs[-1]["bytes_sent"] < 0.5 * whole.progress.epochs[-1]["bytes_sent"]
+    assert accuracy(asked, part, X, y) > accuracy(asked, whole, X, y) - 0.05
+
+
+def fed_job(options: dict[str, Any], **changes: Any) -> Job:
+    return job("fedavg", {"n_clients": 6, "client_fraction": 0.5, **options}, **{"max_epochs": 3, **SGD, **changes})
+
+
+def test_fedavg_is_the_mean_of_clients_models_by_rows() -> None:
+    X, y = rows(230)
+    asked = fed_job({"local_epochs": 2, "partition": "dirichlet", "local_batch_size": 10})
+    strategy = make_strategy("fedavg", asked.strategy_options)
+    assert isinstance(strategy, FedAvg)
+    parts = ClientRows("dirichlet", 2, 0.5).deal(y, 6, 0)
+    model = asked.plan.build()
+    weights = model.parameters.copy()
+    for round_ in range(3):
+        models, counts = [], []
+        for client in strategy.drawn(0, round_).tolist():
+            if not len(parts[client]):
+                continue
+            source = BatchSource(
+                RowShard.of_all(X, y, 0, 1).with_owned(parts[client]),
+                10,
+                "reshuffle",
+                hash_of(0, "client", client),
+                0,
+                1,
+            )
+            batches = [
+                batch.positions
+                for epoch in range(2)
+                for batch in source.own_epoch(round_ * 2 + epoch, min(10, len(parts[client])))
+            ]
+            models.append(reference.descend(model, X, y, batches, weights, 0.1))
+            counts.append(len(parts[client]))
+        weights = np.average(models, axis=0, weights=counts)
+    np.testing.assert_allclose(alone(asked, X, y).parameters, weights, rtol=0, atol=1e-9)
+    np.testing.assert_allclose(agreeing(together(asked, X, y, 3)).parameters, weights, rtol=0, atol=1e-9)
+
+
+def test_fedsgd_with_all_clients_is_gradient_descent_on_all_rows() -> None:
+    X, y = rows()
+    asked = fed_job({"client_fraction": 1.0, "local_batch_size": "all"})
+    model = asked.plan.build()
+    weights = reference.descend(model, X, y, [np.arange(len(X))] * 3, model.parameters.copy(), 0.1)
+    np.testing.assert_allclose(agreeing(together(asked, X, y, 2)).parameters, weights, rtol=0, atol=1e-9)
+
+
+def test_secure_aggregation_has_the_same_bits_whoever_is_lost_and_is_the_plain_mean() -> None:
+    X, y = rows()
+    options = {"n_clients": 4, "client_fraction": 1.0, "lost_fraction": 0.25}
+    plain = alone(fed_job(options, max_epochs=1), X, y)
+    secure = fed_job({**options, "secure": True}, max_epochs=1)
+    single, several = alone(secure, X, y), agreeing(together(secure, X, y, 2))
+    np.testing.assert_array_equal(single.parameters, several.parameters)
+    np.testing.assert_allclose(single.parameters, plain.parameters, rtol=0, atol=1e-6)
+    assert not np.array_equal(alone(fed_job({**options, "lost_fraction": 0.0}), X, y).parameters, plain.parameters)
+
+
+def test_krum_survives_sign_flippers_and_the_mean_does_not() -> None:
+    X, y = rows(600)
+    base = {"n_clients": 10, "client_fraction": 1.0, "local_epochs": 3, "local_batch_size": 10}
+    attack = {"sign_flippers": 0.2, "flip_scale": 10.0}
+    changes = {"max_epochs": 20, "learning_rate": 0.2}
+    clean = fed_job(base, **changes)
+    honest = accuracy(clean, alone(clean, X, y), X, y)
+    for aggregator in ("krum", "multi_krum", "trimmed_mean", "median"):
+        asked = fed_job({**base, **attack, "aggregator": aggregator}, **changes)
+        assert accuracy(asked, alone(asked, X, y), X, y) > honest - 0.25, aggregator
+    asked = fed_job({**base, **attack, "clip_update": 20.0}, **changes)
+    assert accuracy(asked, alone(asked, X, y), X, y) < honest - 0.3
+
+
+def test_fedprox_keeps_clients_near_the_model_of_the_group() -> None:
+    X, y = rows()
+    options = {"n_clients": 6, "client_fraction": 1.0, "local_epochs": 5, "partition": "classes"}
+    moved = []
+    for proximal in (0.0, 5.0):
+        asked = job("fedprox", {**options, "proximal": proximal}, max_epochs=1, **SGD)
+        moved.append(np.linalg.norm(alone(asked, X, y).parameters - asked.plan.build().parameters))
+    assert moved[1] < 0.6 * moved[0]
+
+
+def test_private_updates_have_noise_and_a_budget() -> None:
+    X, y = rows()
+    options = {"client_fraction": 0.5, "clip_update": 0.5, "noise_multiplier": 1.0}
+    noisy = alone(fed_job(options, max_epochs=1), X, y)
+    quiet = alone(fed_job({**options, "noise_multiplier": 1e-9}, max_epochs=1), X, y)
+    deviation = np.std(noisy.parameters - quiet.parameters)
+    assert deviation == pytest.approx(0.5 / 3.0, rel=0.2)
+    with pytest.raises(ValueError, match="rounds fit"):
+        alone(fed_job({**options, "epsilon": 1.0}, max_epochs=500), X, y)
+
+
+@pytest.mark.parametrize("partition", ["iid", "classes", "dirichlet"])
+def test_every_row_belongs_to_one_client(partition: Any) -> None:
+    targets = np.random.default_rng(0).integers(0, 10, 500)
+    parts = ClientRows(partition, 2, 0.3).deal(targets, 20, 4)
+    np.testing.assert_array_equal(np.sort(np.concatenate(parts)), np.arange(500))
+    if partition == "classes":
+        assert all(len(np.unique(targets[part])) == 2 for part in parts)
+
+
+# Gossip, ADMM, ensembles.
+
+
+def test_ring_gossip_is_the_mean_of_neighbours_after_every_step() -> None:
+    X, y = rows()
+    asked = job("gossip", max_epochs=1, **SGD)
+    model, n_ranks = asked.plan.build(), 4
+    shards = [RowShard.of_all(X, y, rank, n_ranks) for rank in range(n_ranks)]
+    batches = [
+        list(BatchSource(shard, 24, "reshuffle", 0, rank, n_ranks).own_epoch(0, 6)) for rank, shard in enumerate(shards)
+    ]
+    models = [model.parameters.copy()] * n_ranks
+    for step in range(10):
+        moved = [
+            reference.descend(model, X, y, [batches[rank][step].positions], models[rank], 0.1)
+            for rank in range(n_ranks)
+        ]
+        models = [np.mean([moved[(rank + k) % n_ranks] for k in (-1, 0, 1)], axis=0) for rank in range(n_ranks)]
+    result = agreeing(together(asked, X, y, n_ranks))
+    np.testing.assert_allclose(result.parameters, np.mean(models, axis=0), rtol=0, atol=1e-9)
+
+
+def test_random_neighbours_are_pairs() -> None:
+    for n_ranks in (2, 5, 8):
+        for meeting in range(10):
+            pairs = random_pairs(n_ranks, 3, meeting)
+            np.testing.assert_array_equal(pairs[pairs], np.arange(n_ranks))
+            assert np.count_nonzero(pairs == np.arange(n_ranks)) == n_ranks % 2
+    X, y = rows()
+    epochs = agreeing(together(job("gossip", {"neighbours": "random"}, max_epochs=4), X, y, 3)).progress.epochs
+    assert epochs[-1]["loss"] < epochs[0]["loss"]
+
+
+@pytest.mark.parametrize("staleness", [0, 2])
+def test_admm_comes_to_the_least_squares_solution_of_all_rows(staleness: int) -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(120, N_FEATURES))
+    X[:60] += 0.7  # ranks see different rows
+    y = (X @ rng.normal(size=(N_FEATURES, 1)) + 0.3 + 0.5 * rng.normal(size=(120, 1))).astype(np.float64)
+    settings = TrainingSettings(max_epochs=20, batch_size=120, learning_rate=0.15, optimiser="sgd")
+    plan = NetworkPlan(N_FEATURES, 1, "squared", (), dtype="float64")
+    options = {"local_epochs": 40, "rho": 1.0, "rounds": 2, "staleness": staleness}
+    result = agreeing(together(Job(plan, settings, False, "admm", options), X, y, 2))
+    exact = np.linalg.lstsq(np.column_stack([X, np.ones(120)]), y[:, 0], rcond=None)[0]
+    np.testing.assert_allclose(result.parameters, exact, rtol=0, atol=5e-3)
+
+
+def test_a_student_answers_like_its_teachers_together() -> None:
+    X, y = rows(600)
+    asked = job("ensemble_distil", {"distil_epochs": 10}, max_epochs=20, batch_norm=True)
+    result = agreeing(together(asked, X, y, 2))
+    n_bytes = [epoch["bytes_sent"] for epoch in result.progress.epochs]
+    assert max(n_bytes[:10]) < 0.2 * min(n_bytes[10:])  # teachers train without a word but the one they end with
+    assert accuracy(asked, result, X, y) > 0.8
+
+
+# Work on one model shared by ranks.
+
+OPTIMISERS = {
+    "sgd": {"optimiser": "sgd", "learning_rate": 0.05, "optimiser_options": {"momentum": 0.9}, "clip_norm": 0.5},
+    "adam": {"optimiser": "adam", "l2": 1e-3},
+    "adamw": {"optimiser": "adamw", "schedule": "cosine", "dropout": 0.2},
+    "batch norm": {"optimiser": "adam", "batch_norm": True},
+}
+
+
+@pytest.mark.parametrize("strategy", ["tensor", "pipeline"])
+@pytest.mark.parametrize("name", OPTIMISERS)
+def test_shared_models_end_with_the_weights_of_one_process_after_100_steps(strategy: str, name: str) -> None:
+    X, y = rows()
+    changes = OPTIMISERS[name]
+    options = {"micro_batches": 1 if name == "batch norm" else 3} if strategy == "pipeline" else {}
+    single = alone(job(**changes), X, y)
+    result = agreeing(together(job(strategy, options, **changes), X, y, 3))
+    np.testing.assert_allclose(result.parameters, single.parameters, rtol=0, atol=1e-6)
+    np.testing.assert_allclose(result.buffers, single.buffers, rtol=0, atol=1e-6)
+    assert result.progress.epochs[-1]["loss"] == pytest.approx(single.progress.epochs[-1]["loss"], rel=1e-6)
+
+
+def test_stages_of_a_pipeline_are_cut_where_the_largest_is_smallest() -> None:
+    model = NetworkPlan(30, 4, "logistic", (64, 8, 50, 20, 5), batch_norm=True).build()
+    costs = [model.layer_range(layer)[1] - model.layer_range(layer)[0] for layer in range(model.n_layers)]
+    blocks = [costs[k] + (costs[k + 1] if k + 1 < len(costs) else 0) for k in range(0, len(costs), 2)]
+    for n_stages in (1, 2, 3, 6):
+        bounds = stage_bounds(model, n_stages)
+        sizes = [
+            sum(array.size for layer in model.layers[a:b] for array in layer.parameters)
+            for a, b in itertools.pairwise(bounds)
+        ]
+        assert len(sizes) == n_stages
+        assert max(sizes) == reference.smallest_largest_stage(blocks, n_stages)
+
+
+# Codecs and refusals.
+
+
+@pytest.mark.parametrize(
+    ("strategy", "codec"),
+    [
+        ("allreduce", ("power_sgd", {"rank": 1})),
+        ("allreduce", ("top_k", {"fraction": 0.1})),
+        ("local_sgd", ("power_sgd", {"rank": 1})),
+        ("gossip", ("top_k", {"fraction": 0.1})),
+        ("ensemble_distil", ("int8", {})),
+        ("fedavg", ("one_bit", {})),
+    ],
+    ids=str,
+)
+def test_codecs_send_less_and_still_learn(strategy: str, codec: tuple[str, dict[str, Any]]) -> None:
+    X, y = rows()
+    options = {"n_clients": 4, "client_fraction": 1.0} if strategy == "fedavg" else {}
+    changes = {"max_epochs": 6, "dtype": "float32", "hidden_layer_sizes": (32, 32)}
+    X = X.astype(np.float32)
+    plain = agreeing(together(job(strategy, options, **changes), X, y, 2)).progress.epochs
+    asked = job(strategy, options, compression=codec[0], compression_options=codec[1], **changes)
+    coded = agreeing(together(asked, X, y, 2)).progress.epochs
+    assert coded[-1]["bytes_sent"] < 0.6 * plain[-1]["bytes_sent"]
+    assert coded[2]["loss"] < coded[0]["loss"]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options", "changes", "told"),
+    [
+        ("admm", {}, {}, "linear models"),
+        ("pipeline", {"micro_batches": 2}, {"batch_norm": True}, "micro_batches=1"),
+        ("pipeline", {}, {"hidden_layer_sizes": ()}, "at most 1 ranks"),
+        ("tensor", {}, {"residual": True}, "cannot spread"),
+        ("tensor", {}, {"optimiser": "lamb"}, "lamb"),
+        ("tensor", {}, {"compression": "fp16"}, "cannot use compression"),
+        ("parameter_server", {"backup_workers": 2}, {}, "at most 1"),
+        ("gossip", {"neighbours": "random"}, {"compression": "fp16"}, "ring"),
+        ("gossip", {}, {"compression": "power_sgd"}, "sums payloads"),
+        ("local_sgd", {"send_above": 1.0}, {"compression": "fp16"}, "exclude"),
+        ("fedavg", {"aggregator": "krum"}, {"compression": "fp16"}, "openly"),
+        ("ensemble_distil", {"distil_epochs": 9}, {"max_epochs": 9}, "teachers"),
+        ("ensemble_distil", {}, {"loss": "hinge"}, "logistic"),
+    ],
+    ids=str,
+)
+def test_a_strategy_says_what_it_cannot_train(
+    strategy: str, options: dict[str, Any], changes: dict[str, Any], told: str
+) -> None:
+    X, y = rows()
+    changes = dict(changes)
+    loss = changes.pop("loss", "logistic")
+    asked = job(strategy, options, **changes)
+    asked = Job(NetworkPlan(**{**vars(asked.plan), "loss": loss}), asked.settings, True, strategy, options)
+    with pytest.raises(ValueError, match=told):
+        together(asked, X, y, 2)
+
+
+@pytest.mark.parametrize("strategy", ["tensor", "pipeline"])
+def test_shared_models_refuse_rows_that_are_apart(strategy: str) -> None:
+    X, y = rows()
+    with pytest.raises(ValueError, match="all rows on every rank"):
+        together(job(strategy), X, y, 2, scattered)
+
+
+@pytest.mark.parametrize(
+    ("strategy", "options"),
+    [
+        ("parameter_server", {"consistency": "later"}),
+        ("parameter_server", {"staleness": 2}),
+        ("parameter_server", {"consistency": "asp", "backup_workers": 1}),
+        ("parameter_server", {"push_interval": 0}),
+        ("local_sgd", {"interval": 0}),
+        ("fedavg", {"partition": "letters"}),
+        ("fedavg", {"client_fraction": 0.0}),
+        ("fedavg", {"secure": True, "aggregator": "median"}),
+        ("fedavg", {"noise_multiplier": 1.0}),
+        ("fedavg", {"epsilon": 1.0}),
+        ("fedavg", {"local_batch_size": "some"}),
+        ("fedprox", {"proximal": -1.0}),
+        ("gossip", {"neighbours": "all"}),
+        ("admm", {"rho": 0.0}),
+        ("ensemble_distil", {"soft": 2.0}),
+        ("pipeline", {"micro_batches": 0}),
+    ],
+    ids=str,
+)
+def test_bad_options_are_named(strategy: str, options: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        make_strategy(strategy, options)
+
+
+def test_every_strategy_is_known_by_its_name() -> None:
+    for name in strategy_names():
+        assert make_strategy(name).name == name
