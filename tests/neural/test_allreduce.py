@@ -35,7 +35,7 @@ def test_ranks_end_with_the_weights_of_one_process_after_100_steps(name: str, ba
     assert sum(epoch["steps"] for epoch in single.progress.epochs) == 100
     initial = asked.plan.build().parameters
     assert np.abs(single.parameters - initial).max() > 1e-2
-    for result in together(asked, X, y, 3):
+    for result in together(asked, X, y, 2):
         np.testing.assert_allclose(result.parameters, single.parameters, rtol=0, atol=1e-6)
         np.testing.assert_allclose(result.buffers, single.buffers, rtol=0, atol=1e-6)
 

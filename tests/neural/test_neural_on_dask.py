@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Iterator
 
+import dask
 import dask.array as da
 import dask.dataframe as dd
 import numpy as np
@@ -83,7 +84,8 @@ def test_a_backend_for_local_rows_is_refused(client: Client) -> None:
 def test_without_a_client_the_fit_runs_in_this_process() -> None:
     X, y = table()
     local = DMLMLPClassifier(**SETTINGS).fit(X, y)
-    lazy = DMLMLPClassifier(**SETTINGS).fit(*in_chunks(X, y))
+    with dask.config.set(scheduler="threads"):
+        lazy = DMLMLPClassifier(**SETTINGS).fit(*in_chunks(X, y))
     assert lazy.history_.n_ranks == 1
     np.testing.assert_allclose(lazy.parameters_, local.parameters_, rtol=0, atol=1e-9)
 
