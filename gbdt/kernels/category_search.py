@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from gbdt.kernels.compiler import borrowed, inlined, kernel
 from gbdt.kernels.layout import Buffers, RecordArray
-from gbdt.kernels.sorting import order_by_key
+from gbdt.kernels.sorting import order_ends_by_key
 from gbdt.kernels.split_scores import score_to_beat, split_score, unpacked
 
 
@@ -56,9 +56,9 @@ def search_categories(
             ratio[b] = float(gradients[b]) / (float(hessians[b]) + rules[0].category_smoothing)
             order[n_used] = b
             n_used += 1
-    if not one_against_rest:
-        order_by_key(ratio, order, n_used)
     longest = n_used if one_against_rest else min(rules[0].max_category_threshold, (n_used + 1) // 2)
+    if not one_against_rest:
+        order_ends_by_key(ratio, order, n_used, longest)
     min_group = 0 if one_against_rest else rules[0].min_rows_per_group
     l1 = rules[0].l1
     l2 = rules[0].l2 + (0.0 if one_against_rest else rules[0].category_l2)

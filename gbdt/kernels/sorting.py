@@ -1,32 +1,67 @@
-"""Sorting inside kernels (numba's own sorts take seconds to compile)."""
+"""Sorting inside kernels (numba's own sorts take seconds to compile).
+
+Items are ordered by (keys[item], item), so that there are no ties. A heap has the last of its items on top.
+"""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import kernel
+from gbdt.kernels.compiler import inlined, kernel
+
+Keys = npt.NDArray[np.float64]
+Items = npt.NDArray[np.int64]
+
+
+@inlined
+def precedes(keys: Keys, a: int, b: int, descending: bool) -> bool:
+    """Whether item a comes before item b."""
+    if descending:
+        a, b = b, a
+    return keys[a] < keys[b] or (keys[a] == keys[b] and a < b)
+
+
+@inlined
+def sink(keys: Keys, items: Items, place: int, end: int, descending: bool) -> None:
+    """Make a heap of items[:end] again, in which only the item at `place` may come before one below it."""
+    item = items[place]
+    hole = place
+    while 2 * hole + 1 < end:
+        child = 2 * hole + 1
+        if child + 1 < end and precedes(keys, items[child], items[child + 1], descending):
+            child += 1
+        below = items[child]
+        if precedes(keys, below, item, descending):
+            break
+        items[hole] = below
+        hole = child
+    items[hole] = item
+
+
+@inlined
+def bring_to_front(keys: Keys, items: Items, n: int, n_front: int, descending: bool) -> None:
+    """Rearrange items[:n] so that the first `n_front` are those of the whole order, in order."""
+    for parent in range(n_front // 2 - 1, -1, -1):
+        sink(keys, items, parent, n_front, descending)
+    for place in range(n_front, n):
+        if precedes(keys, items[place], items[0], descending):
+            items[0], items[place] = items[place], items[0]
+            sink(keys, items, 0, n_front, descending)
+    for end in range(n_front - 1, 0, -1):
+        items[0], items[end] = items[end], items[0]
+        sink(keys, items, 0, end, descending)
 
 
 @kernel
-def order_by_key(keys: npt.NDArray[np.float64], items: npt.NDArray[np.int64], n: int) -> None:
-    """Heap sort items[:n] by (keys[item], item), ascending."""
-    for end in range(n, 0, -1):
-        # Once through all parents makes a heap; afterwards only the root is out of place.
-        first_parent = n // 2 - 1 if end == n else 0
-        for parent in range(first_parent, -1, -1):
-            item = items[parent]
-            hole = parent
-            while 2 * hole + 1 < end:
-                child = 2 * hole + 1
-                if child + 1 < end:
-                    a, b = items[child], items[child + 1]
-                    if keys[a] < keys[b] or (keys[a] == keys[b] and a < b):
-                        child += 1
-                below = items[child]
-                if keys[below] < keys[item] or (keys[below] == keys[item] and below < item):
-                    break
-                items[hole] = below
-                hole = child
-            items[hole] = item
-        items[0], items[end - 1] = items[end - 1], items[0]
+def order_by_key(keys: Keys, items: Items, n: int) -> None:
+    """Sort items[:n] by (keys[item], item), ascending."""
+    bring_to_front(keys, items, n, n, np.bool_(0))
+
+
+@kernel
+def order_ends_by_key(keys: Keys, items: Items, n: int, n_ends: int) -> None:
+    """Bring the first and the last `n_ends` of items[:n] where `order_by_key` would; those between lie in any order."""
+    n_first = min(n_ends, n)
+    bring_to_front(keys, items, n, n_first, np.bool_(0))
+    bring_to_front(keys, items[n_first:n][::-1], n - n_first, min(n_ends, n - n_first), np.bool_(1))

@@ -33,7 +33,7 @@ def test_few_rows_of_many_columns_are_split_by_columns() -> None:
 
 
 def test_one_column_of_most_bins_leaves_all_others_to_one_rank() -> None:
-    """Measured: flights from New York, with 4,000 tail numbers, take 69 ms a tree by rows and 106 by columns."""
+    """The shape of flights from New York, with 4,000 tail numbers: 27 of 28 columns lie on one rank."""
     workload = Workload(261_724, 28, 6_543, 63, 2, n_category_bins=4_300, most_columns=27)
     assert choose_tree_learner(workload).tree_learner == "data"
 
