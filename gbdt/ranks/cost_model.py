@@ -15,8 +15,8 @@ from dataclasses import dataclass
 # Rows of the table that a tree's histograms and partitions visit, as multiples of all rows.
 _HISTOGRAM_VISITS = 2.0
 _PARTITION_VISITS = 6.5
-# Seconds for each (row, column) of a histogram, row of a partition, bin of a search, bin encoded and added up. (A column
-# of 4,038 categories took 11.6 ns a bin and child to add up and search; about 1.5 of them are the adding up.)
+# Seconds for each (row, column) of a histogram, row of a partition, bin of a search, bin encoded and added up. (A
+# column of 4,038 categories took 11.6 ns a bin and child to add up and search; about 1.5 of them are the adding up.)
 _ADD_BIN = 1.0e-9
 _MOVE_ROW = 2.0e-9
 _SEARCH_BIN = 2.0e-9
