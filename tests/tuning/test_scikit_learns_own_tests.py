@@ -19,7 +19,6 @@ QUICK = (
     "grid_search_error or trivial or no_refit or random_search_cv_results or select_best_index or top_k or input_errors"
 )
 # These compare objects, or look at the call stack, of the test's own process: fits elsewhere cannot pass.
-# scikit-learn's own classes fail them too with n_jobs=2.
 SAME_PROCESS = ("test_multi_metric_search_forwards_metadata", "test_search_callbacks_receive_search_instance")
 
 
