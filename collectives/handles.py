@@ -47,7 +47,8 @@ class InOrder:
     def __init__(self, name: str) -> None:
         self._name = name
         self._calls: queue.SimpleQueue[Handle[Any] | None] = queue.SimpleQueue()
-        self._thread: threading.Thread | None = None
+        self._thread: threading.Thread | None = None  # None again once it has been told to end
+        self._thread_number: int | None = None
         self._last: Handle[Any] | None = None
         self._lock = threading.Lock()
 
@@ -63,7 +64,7 @@ class InOrder:
 
     def wait_for_started(self) -> None:
         """Let every started call end before another one begins; does nothing inside such a call."""
-        if self._last is not None and threading.current_thread() is not self._thread:
+        if self._last is not None and threading.get_ident() != self._thread_number:
             self._last._over.wait()
 
     def close(self) -> None:
@@ -77,5 +78,6 @@ class InOrder:
             thread.join()
 
     def _work(self) -> None:
+        self._thread_number = threading.get_ident()
         while (handle := self._calls.get()) is not None:
             handle.run()

@@ -20,7 +20,7 @@ from typing import Any
 
 from collectives.addresses import Listener
 from collectives.communicator import Communicator
-from collectives.errors import RankFailedError
+from collectives.errors import PeerLostError, RankFailedError
 from collectives.in_process import Hub
 from collectives.joining import JoinOptions, join
 from collectives.rendezvous import Rendezvous, this_host
@@ -105,9 +105,10 @@ def _listener(transport: str) -> Listener:
 
 
 def _cause(errors: Sequence[BaseException]) -> BaseException:
-    """The error to show: one of the caller's own code before those that tell of another rank's."""
+    """The error to show: one of the caller's own code before those that tell of another rank's, its end last."""
     own = [error for error in errors if not type(error).__module__.startswith("collectives.")]
-    return (own or list(errors))[0]
+    telling = [error for error in errors if not isinstance(error, PeerLostError)]
+    return (own or telling or list(errors))[0]
 
 
 def run_processes(

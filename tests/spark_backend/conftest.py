@@ -1,4 +1,7 @@
-"""One Spark session for all tests of the folder: starting one takes longer than any of them."""
+"""One Spark session for all tests of a file: starting one takes longer than any of them.
+
+It ends with the file: searches of other tests would find it and run there.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +57,7 @@ def new_session(master: str) -> Any:
     return session
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="module", autouse=True)
 def python_of_spark() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYSPARK_PYTHON", sys.executable)
@@ -65,7 +68,7 @@ def python_of_spark() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def spark(python_of_spark: None) -> Iterator[Any]:
     session = new_session("local[2]")
     yield session
