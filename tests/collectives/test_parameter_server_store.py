@@ -172,7 +172,8 @@ def test_the_staleness_bound_holds_while_a_worker_sleeps() -> None:
         histogram = [entry for server in servers for entry in server.statistics()["pull_staleness"]]
     assert max(gaps) <= staleness
     assert max(stale for stale, _ in histogram) == staleness
-    assert sum(count for _, count in histogram) == 3 * n_steps
+    # A pull that waits for the sleeper may be asked, and then answered, a second time.
+    assert 3 * n_steps <= sum(count for _, count in histogram) <= 2 * 3 * n_steps
 
 
 def test_a_pull_waits_for_the_clock_it_names_and_says_who_is_missing() -> None:
