@@ -115,8 +115,5 @@ class ADMM(Strategy):
         self._consensus = self._server.meet(context)
         context.model.parameters[...] = self._consensus
 
-    def step(self, context: RankContext, batch: Batch) -> float:
-        raise NotImplementedError("ADMM goes round by round: call train_epoch")
-
     def end(self, context: RankContext) -> None:
         self._server.end(context)

@@ -16,7 +16,7 @@ import numpy as np
 from neural.batches import Batch
 from neural.context import RankContext
 from neural.model import FloatArray, Model
-from neural.strategies.base import Strategy
+from neural.strategies.base import SteppedStrategy
 
 if TYPE_CHECKING:
     from collectives import Handle
@@ -45,7 +45,7 @@ class Bucket:
 
 
 @dataclass
-class AllReduce(Strategy):
+class AllReduce(SteppedStrategy):
     """`bucket_bytes` bounds the gradients sent together; `overlap` sends them during the backward pass.
 
     With `compression` every array is sent by itself, whatever `bucket_bytes` is.

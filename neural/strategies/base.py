@@ -8,13 +8,14 @@ The loop (`neural.training.train`) calls, on every rank in the same order:
 
     strategy.check(context)                 refuse models and settings it cannot use, before anything is sent
     strategy.begin(context)                 make state; ranks start with equal parameters
-    for epoch: for batch in strategy.batches(context, epoch):
-        loss = strategy.step(context, batch)      this rank's share of the loss of the batch
+    for epoch: strategy.train_epoch(context)
+        a SteppedStrategy: for batch in batches(context, epoch):
+            loss = step(context, batch)     this rank's share of the loss of the batch
     strategy.finish_epoch(context)          flush; afterwards `model` is what is evaluated and committed
     strategy.end(context)                   also after an error
 
-`batches` gives the global scope by default. A strategy in the own scope must yield the same number of batches on every
-rank, or override `train_epoch`, which is the loop over batches. `finish_epoch` must leave the same
+`batches` gives the global scope by default. In the own scope it must yield the same number of batches on every rank; a
+strategy that goes by rounds instead of batches has a `train_epoch` of its own. `finish_epoch` must leave the same
 `model.parameters` and `model.buffers` on every rank (the model of the group), because validation, early stopping and
 commits use them.
 A strategy whose ranks go on from different models keeps its own copy and puts it back in `begin_epoch`.
@@ -68,18 +69,9 @@ class Strategy(ABC):
     def begin_epoch(self, context: RankContext) -> None:  # noqa: B027
         """Called before the batches of each epoch."""
 
-    def batches(self, context: RankContext, epoch: int) -> Iterator[Batch]:
-        """The batches of an epoch; the same number on every rank."""
-        return context.batches.global_epoch(epoch)
-
-    def train_epoch(self, context: RankContext) -> None:
-        """All steps of `context.epoch`."""
-        for batch in self.batches(context, context.epoch):
-            context.history.add_loss(self.step(context, batch), batch)
-
     @abstractmethod
-    def step(self, context: RankContext, batch: Batch) -> float:
-        """Train on one batch; this rank's share of its loss, as `compute_gradients` returned it."""
+    def train_epoch(self, context: RankContext) -> None:
+        """All training of `context.epoch`."""
 
     def finish_epoch(self, context: RankContext) -> None:  # noqa: B027
         """Leave the model of the group in `context.model` on every rank."""
@@ -93,3 +85,20 @@ class Strategy(ABC):
 
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Take back what `state` returned; called after `begin`."""
+
+
+class SteppedStrategy(Strategy):
+    """A strategy whose epochs are steps over batches, one after the other."""
+
+    def batches(self, context: RankContext, epoch: int) -> Iterator[Batch]:
+        """The batches of an epoch; the same number on every rank."""
+        return context.batches.global_epoch(epoch)
+
+    def train_epoch(self, context: RankContext) -> None:
+        """All steps of `context.epoch`."""
+        for batch in self.batches(context, context.epoch):
+            context.history.add_loss(self.step(context, batch), batch)
+
+    @abstractmethod
+    def step(self, context: RankContext, batch: Batch) -> float:
+        """Train on one batch; this rank's share of its loss, as `compute_gradients` returned it."""

@@ -19,14 +19,14 @@ from neural.losses import CrossEntropy, probabilities_of
 from neural.model import FloatArray, Pass
 from neural.network import Network
 from neural.random_numbers import hash_of, permutation
-from neural.strategies.base import Strategy
+from neural.strategies.base import SteppedStrategy
 from neural.strategies.model_vector import set_vector, vector_of
 from neural.strategies.own_rows import equal_batches, own_step
 from neural.strategies.updates import UpdateSum
 
 
 @dataclass
-class EnsembleDistil(Strategy):
+class EnsembleDistil(SteppedStrategy):
     """The last `distil_epochs` (None: a half) train the student.
 
     It learns from the teachers' probabilities at `temperature`, with weight `soft`, and from the targets with the rest.

@@ -204,9 +204,6 @@ class FedAvg(Strategy):
         count = own if context.world_size == 1 else context.communicator.all_reduce(own)
         context.history.add_loss(own[0] / max(1.0, count[1]), Batch(np.empty(0, np.int64), 1))
 
-    def step(self, context: RankContext, batch: Batch) -> float:
-        raise NotImplementedError("federated training goes round by round: call train_epoch")
-
     def finish_epoch(self, context: RankContext) -> None:
         """Optimisers belong to clients, and clients are gone."""
         context.optimiser.begin(context.model.parameters, context.model.parts)

@@ -21,13 +21,13 @@ from neural.batches import Batch
 from neural.context import RankContext
 from neural.model import FloatArray, IntArray
 from neural.random_numbers import hash_of, permutation
-from neural.strategies.base import Strategy
+from neural.strategies.base import SteppedStrategy
 from neural.strategies.local_sgd import average_buffers
 from neural.strategies.own_rows import equal_batches, own_step, weight_of_rank
 
 
 @dataclass
-class Gossip(Strategy):
+class Gossip(SteppedStrategy):
     """Averages after every `interval` steps, in a "ring" or with "random" neighbours.
 
     `towards` is how far a rank moves to its neighbours' mean: 1 all the way; with lossy codecs less is steadier.

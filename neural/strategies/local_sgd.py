@@ -14,13 +14,13 @@ import numpy as np
 from neural.batches import Batch
 from neural.context import RankContext
 from neural.model import FloatArray
-from neural.strategies.base import Strategy
+from neural.strategies.base import SteppedStrategy
 from neural.strategies.own_rows import equal_batches, own_step, weight_of_rank
 from neural.strategies.updates import UpdateSum
 
 
 @dataclass
-class LocalSGD(Strategy):
+class LocalSGD(SteppedStrategy):
     """Averages every `interval` steps, weighted by rows; in the first `synchronous_epochs` gradients in every step.
 
     `send_above` sends only values that changed enough (see `UpdateSum`).

@@ -20,7 +20,7 @@ from neural.batches import Batch, BatchSource
 from neural.context import RankContext
 from neural.model import FloatArray
 from neural.random_numbers import hash_of
-from neural.strategies.base import Strategy
+from neural.strategies.base import SteppedStrategy
 from neural.strategies.local_sgd import average_buffers
 from neural.strategies.server_weights import BlockWeights, WholeWeights
 
@@ -32,7 +32,7 @@ _CLOCKS_OF_AN_EPOCH = 1 << 32
 
 
 @dataclass
-class ParameterServerStrategy(Strategy):
+class ParameterServerStrategy(SteppedStrategy):
     """`consistency` bsp: nobody begins a step before all have finished the last one, but `backup_workers` whose late
     pushes are dropped. ssp: nobody is more than `staleness` pushes ahead of the slowest. asp: nobody waits.
 

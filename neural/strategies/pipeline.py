@@ -23,12 +23,12 @@ from neural.errors import NonFiniteLossError
 from neural.layers import BatchNorm, Layer
 from neural.model import FloatArray, Inputs, Pass
 from neural.network import Network
-from neural.strategies.base import Strategy
+from neural.strategies.base import SteppedStrategy
 from neural.strategies.owned_parameters import OwnedParameters, check_whole_rows, consecutive, places_of
 
 
 @dataclass
-class Pipeline(Strategy):
+class Pipeline(SteppedStrategy):
     """Layers spread over ranks so that the largest share of parameters is smallest; `micro_batches` pieces a batch."""
 
     name = "pipeline"

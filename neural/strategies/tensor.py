@@ -19,7 +19,7 @@ from neural.errors import NonFiniteLossError
 from neural.layers import Activation, BatchNorm, Dense, Dropout, Layer
 from neural.model import FloatArray, Inputs, IntArray, ParameterPart, Pass
 from neural.network import Network
-from neural.strategies.base import Strategy
+from neural.strategies.base import SteppedStrategy
 from neural.strategies.owned_parameters import OwnedParameters, check_whole_rows
 
 
@@ -35,7 +35,7 @@ class Slice:
 
 
 @dataclass
-class Tensor(Strategy):
+class Tensor(SteppedStrategy):
     """Units of every dense layer spread evenly over ranks; the batch is the same on all of them."""
 
     name = "tensor"
