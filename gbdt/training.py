@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +42,7 @@ def train(
 ) -> TrainingResult:
     """Train on a table. With `initial_model`, `n_estimators` more iterations are added to it."""
     rows = TrainingRows(target, weight, init_score, group_starts)
+    _announce_growth()
     with Workers(parameters.n_threads) as workers:
         dataset = bin_table(table, binning, workers)
         loss = loss_over(rows, objective)
@@ -51,6 +53,13 @@ def train(
         run = local_run(parameters, dataset, loss, rows, scores, workers)
         evaluators = [Evaluator(one.name, [one], start, metrics, workers) for one in evaluation_sets]
         return boost(run, start, evaluators, callbacks)
+
+
+@cache
+def _announce_growth() -> None:
+    """Have the largest kernels, which are the same for all tables, compiled while rows are still being binned."""
+    workers = Workers(1)
+    TreeGrower(bin_table(Table((), n_rows=1), BinningParameters(), workers), TrainParameters(), workers)
 
 
 def loss_over(rows: TrainingRows, objective: ObjectiveSettings) -> Objective:

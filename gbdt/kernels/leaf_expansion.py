@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined
+from gbdt.kernels.compiler import borrowed, inlined, kernel
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.histogram import build_tile, subtract_tile
 from gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray
@@ -79,7 +79,7 @@ def sum_root(
     nodes[0].gradient, nodes[0].hessian = gradient, hessian
 
 
-@inlined
+@kernel
 def expand_leaf(
     storage: BinStorage,
     layout: RecordArray,
@@ -108,6 +108,9 @@ def expand_leaf(
     is the only child of node -1: its histogram is in the slot already, and there is nothing to partition. Nobody will
     ask for the splits of the children of a tree's last split.
     """
+    storage, layout, packing, rules, features = borrowed((storage, layout, packing, rules, features))
+    rows, scratch, words, pool, buffers = borrowed((rows, scratch, words, pool, buffers))
+    nodes, categories, goes_left, shared = borrowed((nodes, categories, goes_left, shared))
     is_root = node < 0
     smaller, larger, parent_slot, parent_packed = np.int64(0), np.int64(0), free_slot, np.bool_(0)
     packed_rows = packing[0].packed_rows

@@ -145,7 +145,7 @@ def close_gaps(
         end += n_right
 
 
-@inlined
+@kernel
 def share_partition(
     storage: BinStorage,
     layout: RecordArray,
@@ -177,7 +177,7 @@ def share_partition(
     return True
 
 
-@inlined
+@kernel
 def share_histogram(
     storage: BinStorage,
     layout: RecordArray,

@@ -39,7 +39,7 @@ def sink(keys: Keys, items: Items, place: int, end: int, descending: bool) -> No
     items[hole] = item
 
 
-@inlined
+@kernel
 def bring_to_front(keys: Keys, items: Items, n: int, n_front: int, descending: bool) -> None:
     """Rearrange items[:n] so that the first `n_front` are those of the whole order, in order."""
     for parent in range(n_front // 2 - 1, -1, -1):
@@ -53,7 +53,7 @@ def bring_to_front(keys: Keys, items: Items, n: int, n_front: int, descending: b
         sink(keys, items, 0, end, descending)
 
 
-@kernel
+@inlined
 def order_by_key(keys: Keys, items: Items, n: int) -> None:
     """Sort items[:n] by (keys[item], item), ascending."""
     bring_to_front(keys, items, n, n, np.bool_(0))
@@ -64,4 +64,7 @@ def order_ends_by_key(keys: Keys, items: Items, n: int, n_ends: int) -> None:
     """Bring the first and the last `n_ends` of items[:n] where `order_by_key` would; those between lie in any order."""
     n_first = min(n_ends, n)
     bring_to_front(keys, items, n, n_first, np.bool_(0))
-    bring_to_front(keys, items[n_first:n][::-1], n - n_first, min(n_ends, n - n_first), np.bool_(1))
+    rest = items[n_first:n]
+    bring_to_front(keys, rest, rest.size, min(n_ends, rest.size), np.bool_(1))
+    for k in range(rest.size // 2):
+        rest[k], rest[rest.size - 1 - k] = rest[rest.size - 1 - k], rest[k]

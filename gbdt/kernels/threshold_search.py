@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined
+from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel
 from gbdt.kernels.layout import RecordArray
 from gbdt.kernels.split_scores import packed_word, score_to_beat, split_score, unpacked
 
@@ -111,7 +111,7 @@ def best_packed_threshold(
     return best + lowest if best >= 0 else best
 
 
-@inlined
+@kernel
 def best_wide_threshold(
     rules: RecordArray,
     node_sums: tuple[int, int, int],
