@@ -1,22 +1,31 @@
-"""Grows one tree from packed gradients: owns the buffers and sets the threads to work on one kernel."""
+"""Grows one tree after the other from packed gradients: owns the buffers, and the threads that follow the caller."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
+from threading import Thread
+from types import TracebackType
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
 
 from gbdt.dataset import Dataset
 from gbdt.grown_tree import GrownTree, label_leaves, leaves_of
-from gbdt.kernels.compiler import prepare
-from gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers, RecordArray
+from gbdt.kernels.compiler import for_types_of, prepare
+from gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers
 from gbdt.kernels.leaf_values import Labels
 from gbdt.kernels.shared_state import N_CHOSEN, N_FREE, N_IN_FLIGHT, N_PLACES, ROWS_WORTH_SHARING
-from gbdt.kernels.tree_growth import grow_tree
+from gbdt.kernels.tree_turns import (
+    EVERY_ROW,
+    N_FEATURES,
+    N_PARTS,
+    N_ROWS,
+    N_TURN_PLACES,
+    end_turns,
+    follow_trees,
+    lead_tree,
+)
 from gbdt.leaf_fitting import label_others
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
@@ -25,9 +34,9 @@ from gbdt.split_rules import split_rules
 from gbdt.storage_plan import StoragePlan
 from gbdt.threads import Workers
 
-# Bins visited at the root below which one thread is faster than waking others. (Measured: a tree over 130,000 bins took
-# 1.4 ms alone and 2.4 ms with a second thread, most of it until the second one ran; one over 7 million 34 and 22 ms.)
-_CELLS_WORTH_THREADS = 1_500_000
+# Bins visited at the root for each thread. (Measured with one thread and two: fits of 20,000 bins took the same time,
+# of 130,000 bins 68 and 55 ms, of 450,000 bins 176 and 134 ms.)
+_CELLS_WORTH_A_THREAD = 65_536
 # Leaves of fewer rows are partitioned (in about 100 microseconds) before another thread has come to help.
 _ROWS_WORTH_SHARING = 65_536
 
@@ -47,14 +56,17 @@ def search_buffers(plan: StoragePlan, num_leaves: int) -> Buffers:
 
 
 class TreeGrower:
-    """Grows trees over one data set, one at a time, in buffers that are allocated once."""
+    """Grows trees over one data set, one at a time, in buffers that are allocated once.
+
+    Its threads are started with the first tree and wait for the next one until the grower is closed.
+    """
 
     def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers) -> None:
         self._dataset = dataset
         self._parameters = parameters
         self._workers = workers
         cells = dataset.n_rows * max(1, len(dataset.plan.features))
-        n_threads = workers.n_threads if cells >= _CELLS_WORTH_THREADS else 1
+        n_threads = max(1, min(workers.n_threads, cells // _CELLS_WORTH_A_THREAD))
         # Several threads may expand leaves in vain, up to as many again as the tree has.
         max_splits = (parameters.num_leaves - 1) * (2 if n_threads > 1 else 1)
         n_nodes = 2 * max_splits + 1
@@ -65,6 +77,9 @@ class TreeGrower:
         # The last slots take what each thread sums of a leaf that several share.
         self._pool = np.empty((n_slots + n_threads - 1, 3, dataset.plan.n_positions), np.int64)
         self.words = [np.empty((2, dataset.n_rows), np.int64)]
+        self._packing = np.zeros(1, PACKING)
+        self._rules = np.zeros(1, SPLIT_RULES)
+        self._features = np.empty(len(dataset.plan.features), np.int64)
         self._rows = np.empty(dataset.n_rows, np.uint32)
         self._scratch = np.empty(dataset.n_rows, np.uint32)
         self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
@@ -73,21 +88,39 @@ class TreeGrower:
         self._chosen = np.empty(parameters.num_leaves, np.int64)
         self._shared = np.empty(N_PLACES, np.int64)
         self._goes_left = np.empty(65_536, np.uint8)
+        self._turns = np.zeros(N_TURN_PLACES, np.int64)
+        self._followers: list[Thread] = []
         # By far the largest kernel: on a new machine it is compiled while gradients are computed.
-        packing, rules = np.zeros(1, PACKING), np.zeros(1, SPLIT_RULES)
-        arguments = self._arguments(packing, self.words[0], rules, self._features(0), 0, True, 1, self._buffers[0])
-        prepare(grow_tree, *arguments)
+        prepare(lead_tree, *self._arguments(self._buffers[0]))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if self._followers:
+            end_turns(self._turns)
+        for follower in self._followers:
+            follower.join()
 
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
-        """Grow one tree over all rows, or over those in `bag`."""
-        features = self._features(tree)
-        rules = split_rules(self._parameters, quantised, tree, len(features))
+        """Grow one tree over all rows, or over those in `bag`, from what is in `words`."""
+        parameters = self._parameters
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
             self._rows[:n_rows] = bag
-        growth = _Growth(quantised, rules, features, n_rows, bag is None)
-        self._run_threads(growth)
-        return self._finished(growth)
+        features = chosen_features(len(self._features), parameters.colsample_bytree, parameters.seed, tree)
+        self._features[: len(features)] = features
+        self._packing[:] = quantised.packing
+        self._rules[:] = split_rules(parameters, quantised, tree, len(features))
+        packed = n_rows <= int(quantised.packing["packed_rows"][0])
+        self._turns[[N_ROWS, EVERY_ROW, N_FEATURES]] = n_rows, bag is None, len(features)
+        self._turns[N_PARTS] = 1 if packed else len(self._buffers)
+        self._begin_tree()
+        self._start_followers()
+        lead_tree(*self._arguments(self._buffers[0]))
+        return self._finished(n_rows, bag is None)
 
     def grow_together(
         self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
@@ -99,70 +132,39 @@ class TreeGrower:
         """Write the leaf of every row outside the bag to the tree's labels."""
         label_others(grown, self._dataset, bag)
 
-    def _features(self, tree: int) -> npt.NDArray[np.int64]:
-        parameters = self._parameters
-        n_features = len(self._dataset.plan.features)
-        return chosen_features(n_features, parameters.colsample_bytree, parameters.seed, tree)
-
-    def _run_threads(self, growth: _Growth) -> None:
-        """Let every thread expand leaves until the tree is complete."""
-        quantised = growth.quantised
-        packed = growth.n_rows <= int(quantised.packing["packed_rows"][0])
-        n_parts = 1 if packed else len(self._buffers)
+    def _begin_tree(self) -> None:
         self._nodes["state"] = 0
         self._shared[:] = 0
         self._shared[N_IN_FLIGHT] = 1
         n_free = len(self._free_slots) - 1
+        self._free_slots[:n_free] = np.arange(n_free, 0, -1)
         self._shared[N_FREE] = n_free
         self._shared[ROWS_WORTH_SHARING] = _ROWS_WORTH_SHARING
 
-        def work(buffers: Buffers) -> None:
-            arguments = self._arguments(
-                quantised.packing, quantised.words, growth.rules, growth.features,
-                growth.n_rows, growth.every_row, n_parts, buffers,
-            )  # fmt: skip
-            grow_tree(*arguments)
+    def _start_followers(self) -> None:
+        """Before the first tree, one thread for each set of buffers but the first."""
+        for buffers in self._buffers[len(self._followers) + 1 :]:
+            arguments = self._arguments(buffers)
+            # What could go wrong does so here: whoever leads waits for the followers.
+            follow = for_types_of(follow_trees, *arguments)
+            self._followers.append(Thread(target=follow, args=arguments, name="dmlgbm-tree"))
+            self._followers[-1].start()
 
-        self._free_slots[:n_free] = np.arange(n_free, 0, -1)
-        self._workers.run([partial(work, buffers) for buffers in self._buffers])
-
-    def _arguments(
-        self,
-        packing: RecordArray,
-        words: npt.NDArray[np.int64],
-        rules: RecordArray,
-        features: npt.NDArray[np.int64],
-        n_rows: int,
-        every_row: bool,
-        n_parts: int,
-        buffers: Buffers,
-    ) -> tuple[Any, ...]:
-        """What `grow_tree` is called with."""
+    def _arguments(self, buffers: Buffers) -> tuple[Any, ...]:
+        """What `lead_tree` and `follow_trees` are called with."""
         dataset, parameters = self._dataset, self._parameters
         return (
-            dataset.storage, dataset.plan.layout, packing, rules, features,
-            self._rows, self._scratch, n_rows, every_row, words,
-            self._pool, buffers, self._nodes, self._categories,
-            parameters.num_leaves, parameters.grow_policy == "depthwise",
-            n_parts, len(self._buffers), self._goes_left, self._free_slots, self._chosen, self._shared,
+            dataset.storage, dataset.plan.layout, self._packing, self._rules, self._features,
+            self._rows, self._scratch, self.words[0], self._pool, buffers, self._nodes, self._categories,
+            parameters.num_leaves, parameters.grow_policy == "depthwise", len(self._buffers),
+            self._goes_left, self._free_slots, self._chosen, self._shared, self._turns,
         )  # fmt: skip
 
-    def _finished(self, growth: _Growth) -> GrownTree:
+    def _finished(self, n_rows: int, every_row: bool) -> GrownTree:
         nodes, splits = self._nodes, self._chosen[: self._shared[N_CHOSEN]].copy()
         leaves = leaves_of(nodes, splits)
         ranges = nodes["start"], nodes["count"]
         no_leaf = self._parameters.num_leaves
         grown = GrownTree(nodes, self._categories, splits, leaves, self._rows, *ranges, self._labels, no_leaf)
-        label_leaves(grown, growth.n_rows, growth.every_row, self._workers)
+        label_leaves(grown, n_rows, every_row, self._workers)
         return grown
-
-
-@dataclass(frozen=True)
-class _Growth:
-    """What stays the same while one tree grows."""
-
-    quantised: Quantised
-    rules: RecordArray
-    features: npt.NDArray[np.int64]
-    n_rows: int
-    every_row: bool

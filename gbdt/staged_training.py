@@ -69,8 +69,10 @@ class StagedTraining:
             return self.booster
         # The scores are replaced when all has gone well: an error leaves the run as it was.
         scores = self._scores.copy()
-        with Workers(parameters.n_threads) as workers:
-            run = local_run(parameters, self._dataset, self._loss, self._rows, scores, workers)
+        with (
+            Workers(parameters.n_threads) as workers,
+            local_run(parameters, self._dataset, self._loss, self._rows, scores, workers) as run,
+        ):
             new = [run.iterate(iteration) for iteration in range(done, parameters.n_estimators)]
         trees = (*self.booster.trees, *(tree for trees in new for tree in trees))
         self._scores, self.booster = scores, replace(self.booster, trees=trees)

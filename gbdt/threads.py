@@ -1,7 +1,7 @@
 """Who runs kernels side by side, and on how many threads.
 
 Kernels release the GIL, so plain Python threads suffice: any number of fits may run at once in one process,
-and no threading layer spins on a core that somebody else needs.
+and no threading layer keeps a core that somebody else needs.
 """
 
 from __future__ import annotations

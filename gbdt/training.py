@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from functools import cache
 
 import numpy as np
@@ -50,9 +51,9 @@ def train(
         start = initial_model or empty_model(loss, table.names, categories, first_scores=init_score is None)
         check_outputs(start, loss)
         scores = start_scores(start, table, init_score, workers)
-        run = local_run(parameters, dataset, loss, rows, scores, workers)
         evaluators = [Evaluator(one.name, [one], start, metrics, workers) for one in evaluation_sets]
-        return boost(run, start, evaluators, callbacks)
+        with local_run(parameters, dataset, loss, rows, scores, workers) as run:
+            return boost(run, start, evaluators, callbacks)
 
 
 @cache
@@ -75,6 +76,7 @@ def loss_over(rows: TrainingRows, objective: ObjectiveSettings) -> Objective:
     )
 
 
+@contextlib.contextmanager
 def local_run(
     parameters: TrainParameters,
     dataset: Dataset,
@@ -82,13 +84,14 @@ def local_run(
     rows: TrainingRows,
     scores: FloatArray,
     workers: Workers,
-) -> BoostingRun:
+) -> Iterator[BoostingRun]:
     """A run over a data set that one process holds, which adds to `scores`."""
     # Several outputs: one thread a tree, nothing to wait for. One output: all threads in the tree.
     n_growers = 1 if loss.n_outputs == 1 else min(workers.n_threads, loss.n_outputs)
     tree_workers = workers if n_growers == 1 else Workers(1)
-    growers = [TreeGrower(dataset, parameters, tree_workers) for _ in range(n_growers)]
-    return BoostingRun(parameters, dataset, loss, rows, scores, growers, workers)
+    with contextlib.ExitStack() as stack:
+        growers = [stack.enter_context(TreeGrower(dataset, parameters, tree_workers)) for _ in range(n_growers)]
+        yield BoostingRun(parameters, dataset, loss, rows, scores, growers, workers)
 
 
 def empty_model(

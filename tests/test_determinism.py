@@ -114,7 +114,7 @@ def threads_for_small_data(monkeypatch: pytest.MonkeyPatch) -> None:
         return run_ranges(workers, task, n, 1)
 
     monkeypatch.setattr(Workers, "run_ranges", run_small_ranges)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
     monkeypatch.setattr("gbdt.row_binning._BLOCK_ROWS", 64)
 
 

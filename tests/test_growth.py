@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gbdt.callbacks import TrainingState
 from gbdt.dataset import Dataset, bin_table
 from gbdt.grower import TreeGrower
 from gbdt.grown_tree import GrownTree
@@ -21,7 +23,7 @@ from gbdt.table import CategoricalColumn, NumericColumn, Table
 from gbdt.threads import Workers
 from gbdt.training import train
 from tests.reference import trees as naive
-from tests.reference.trees import Problem, whole_numbers
+from tests.reference.trees import Problem, packed_for, whole_numbers
 
 IntArray = npt.NDArray[np.int64]
 FREE = {"min_child_weight": 1.0, "cat_smooth": 1.0, "cat_l2": 1.0, "min_data_per_group": 1}
@@ -58,8 +60,8 @@ def quantised_as(form: str, gradients: IntArray, hessians: IntArray) -> Quantise
 def grown(
     dataset: Dataset, quantised: Quantised, parameters: TrainParameters, bag: npt.NDArray[np.uint32] | None = None
 ) -> GrownTree:
-    with Workers(parameters.n_threads) as workers:
-        return TreeGrower(dataset, parameters, workers).grow(quantised, bag, 0)
+    with Workers(parameters.n_threads) as workers, TreeGrower(dataset, parameters, workers) as grower:
+        return grower.grow(packed_for(grower, quantised), bag, 0)
 
 
 def check_tree(tree: GrownTree, problem: Problem, rows: range | list[int]) -> None:
@@ -128,7 +130,7 @@ def test_several_threads_grow_the_same_nodes_as_one(
     dataset = binned(table)
     quantised = quantised_as(form, random.integers(-1000, 1001, 900), random.integers(1, 200, 900))
     parameters = TrainParameters(num_leaves=num_leaves, grow_policy=grow_policy, min_child_samples=2, **FREE)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
     monkeypatch.setattr("gbdt.grower._ROWS_WORTH_SHARING", rows_worth_sharing)
     for bag in (None, np.flatnonzero(random.random(900) < 0.5).astype(np.uint32)):
         alone = grown(dataset, quantised, parameters, bag)
@@ -164,7 +166,7 @@ def test_equal_gains_are_split_in_the_same_order_by_several_threads(monkeypatch:
     dataset = binned(Table((NumericColumn(block), NumericColumn(within)), n_rows))
     offsets = np.random.default_rng(seed).permutation(16) * 50
     quantised = whole_numbers(offsets[block] + np.where(within < 8, -1, 1), None)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
     for num_leaves in (18, 22, 27, 31):
         parameters = TrainParameters(num_leaves=num_leaves, min_child_samples=1)
         alone, *together = (
@@ -175,17 +177,42 @@ def test_equal_gains_are_split_in_the_same_order_by_several_threads(monkeypatch:
         assert len(set(gains.nodes["gain"][gains.splits[15:]].tolist())) == 1
 
 
-def test_one_grower_grows_one_tree_after_the_other() -> None:
+@pytest.mark.parametrize("n_threads", [1, 3])
+def test_one_grower_grows_one_tree_after_the_other(monkeypatch: pytest.MonkeyPatch, n_threads: int) -> None:
     """What an earlier, larger tree leaves in the buffers does not show in the next one."""
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
     random = np.random.default_rng(4)
     dataset = binned(table_of(random, 300))
     parameters = TrainParameters(num_leaves=20, min_child_samples=2, **FREE)
     words = [quantised_as("mixed", random.integers(-999, 999, 300), random.integers(1, 200, 300)) for _ in range(3)]
     words[1] = quantised_as("mixed", np.where(np.arange(300) == 0, 5, 0), np.ones(300, np.int64))
-    with Workers(1) as workers:
-        grower = TreeGrower(dataset, parameters, workers)
-        in_turn = [described(grower.grow(quantised, None, 0)) for quantised in words]
+    with Workers(n_threads) as workers, TreeGrower(dataset, parameters, workers) as grower:
+        in_turn = [described(grower.grow(packed_for(grower, quantised), None, 0)) for quantised in words]
     assert in_turn == [described(grown(dataset, quantised, parameters)) for quantised in words]
+
+
+def test_threads_that_wait_for_the_next_tree_end_with_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
+    waiting: list[int] = []
+
+    def stop_in_the_middle(state: TrainingState) -> None:
+        waiting.append(sum(thread.name == "dmlgbm-tree" for thread in threading.enumerate()))
+        if state.iteration == 2:
+            raise KeyboardInterrupt
+
+    parameters = TrainParameters(n_estimators=3, n_threads=3, min_child_samples=2)
+    table, target = table_of(np.random.default_rng(9), 300), np.arange(300.0)
+    with pytest.raises(KeyboardInterrupt):
+        train(
+            parameters,
+            BinningParameters(),
+            table,
+            ObjectiveSettings("regression"),
+            target=target,
+            callbacks=[stop_in_the_middle],
+        )
+    assert waiting == [2, 2]
+    assert not any(thread.name == "dmlgbm-tree" for thread in threading.enumerate())
 
 
 @pytest.mark.parametrize("changes", [{"num_leaves": 5}, {"max_depth": 3}, {"max_depth": 1}, {"num_leaves": 2}])

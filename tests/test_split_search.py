@@ -24,7 +24,7 @@ from gbdt.table import CategoricalColumn, Column, NumericColumn, Table
 from gbdt.threads import Workers
 from gbdt.training import train
 from tests.reference import trees as naive
-from tests.reference.trees import Problem, Split, whole_numbers
+from tests.reference.trees import Problem, Split, packed_for, whole_numbers
 
 IntArray = npt.NDArray[np.int64]
 # How sums are kept: (hessians given, precision, rows up to which a node is packed or None for the usual).
@@ -80,8 +80,8 @@ def problem_of(
 
 
 def grown(problem: Problem, dataset: Dataset, quantised: Quantised, tree: int = 0) -> GrownTree:
-    with Workers(1) as workers:
-        return TreeGrower(dataset, problem.parameters, workers).grow(quantised, None, tree)
+    with Workers(1) as workers, TreeGrower(dataset, problem.parameters, workers) as grower:
+        return grower.grow(packed_for(grower, quantised), None, tree)
 
 
 def found_split(problem: Problem, tree: GrownTree) -> Split | None:
@@ -234,9 +234,9 @@ def test_an_empty_bin_inside_a_node_leaves_the_threshold_at_its_lower_end() -> N
     values = np.array([0.0, 1.0, 2.0, 3.0])
     _, dataset = binned([NumericColumn(values)], 4)
     parameters = TrainParameters(num_leaves=2, **FREE)
-    with Workers(1) as workers:
-        grower = TreeGrower(dataset, parameters, workers)
-        tree = grower.grow(whole_numbers(np.array([5, 9, 9, -5]), None), np.array([0, 3], np.uint32), 0)
+    with Workers(1) as workers, TreeGrower(dataset, parameters, workers) as grower:
+        quantised = packed_for(grower, whole_numbers(np.array([5, 9, 9, -5]), None))
+        tree = grower.grow(quantised, np.array([0, 3], np.uint32), 0)
     assert tree.nodes[0]["bin"] == 0
 
 

@@ -119,7 +119,7 @@ def test_training_scores_are_the_models_own_to_the_last_bit(
     monkeypatch: pytest.MonkeyPatch, n_threads: int, sampled: dict[str, float]
 ) -> None:
     """Rows outside the bag included: they are routed over bins, and the model compares values."""
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_THREADS", 0)
+    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
     random = np.random.default_rng(2)
     table, signal = mixed_table(random)
     objective, seen = recording(lambda target, score: score - target)

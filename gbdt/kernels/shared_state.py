@@ -18,8 +18,9 @@ SHARED_PARTS_TAKEN, SHARED_PARTS_DONE, N_SHARING, IMPLICIT_GOES_LEFT, ROWS_WORTH
 MAX_PARTS = 64
 N_PLACES = FIRST_PART + MAX_PARTS
 
-# A look takes a few nanoseconds, most waits some microseconds.
-_LOOKS_BEFORE_SLEEP = 20_000
+# A look takes about a nanosecond, most waits some microseconds, and that for the next small tree 200 to 300: who has
+# gone to sleep comes too late for it.
+_LOOKS_BEFORE_SLEEP = 200_000
 _SLEEP_MICROSECONDS = np.uint32(30)
 
 

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gbdt.dataset import Dataset
 from gbdt.feature_bins import CategoricalBins, FeatureBins
+from gbdt.grower import TreeGrower
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised, quantise
 from gbdt.row_numbers import whole_table
@@ -117,6 +118,13 @@ def whole_numbers(gradients: IntArray, hessians: IntArray | None, precision: str
     if hessians is not None:
         words[-1] += hessians * int(packing["hessian_factor"])
     return replace(like, words=words, gradient_scale=1.0, hessian_scale=1.0, rounding_gain=0.0, hessian_margin=0)
+
+
+def packed_for(grower: TreeGrower, quantised: Quantised) -> Quantised:
+    """The same words, where the grower expects them."""
+    words = grower.words[0][: len(quantised.words)]
+    words[:] = quantised.words
+    return replace(quantised, words=words)
 
 
 def score(gradient: int, hessian: int, l1: Fraction, l2: Fraction) -> Fraction:
