@@ -55,6 +55,11 @@ def search_buffers(plan: StoragePlan, num_leaves: int) -> Buffers:
     )
 
 
+def histogram_bytes(plan: StoragePlan, num_leaves: int) -> int:
+    """What the packed histograms of one tree's leaves take."""
+    return plan.n_positions * num_leaves * np.dtype(np.int64).itemsize
+
+
 class TreeGrower:
     """Grows trees over one data set, one at a time, in buffers that are allocated once.
 

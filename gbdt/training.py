@@ -14,7 +14,7 @@ from gbdt.boosting import BoostingRun, TrainingResult, TrainingRows, boost
 from gbdt.callbacks import Callback
 from gbdt.dataset import Dataset, bin_table
 from gbdt.evaluation import EvaluationSet, Evaluator, start_scores
-from gbdt.grower import TreeGrower
+from gbdt.grower import TreeGrower, histogram_bytes
 from gbdt.metrics import Metric
 from gbdt.objectives import Objective, ObjectiveSettings, objective_for
 from gbdt.parameters import BinningParameters, TrainParameters
@@ -24,6 +24,10 @@ from gbdt.threads import Workers
 __all__ = ["TrainingResult", "empty_model", "local_run", "loss_over", "train"]
 
 FloatArray = npt.NDArray[np.float64]
+
+# Of trees that are grown at once. (Measured on 60,000 x 784 rows of ten classes: 188 MB for two trees, which take 0.88
+# of the time that they take one after the other.)
+_MOST_HISTOGRAM_BYTES = 128 << 20
 
 
 def train(
@@ -86,8 +90,10 @@ def local_run(
     workers: Workers,
 ) -> Iterator[BoostingRun]:
     """A run over a data set that one process holds, which adds to `scores`."""
-    # Several outputs: one thread a tree, nothing to wait for. One output: all threads in the tree.
-    n_growers = 1 if loss.n_outputs == 1 else min(workers.n_threads, loss.n_outputs)
+    # One thread a tree has nothing to wait for; all threads in one tree need the histograms of one tree only.
+    n_growers = min(workers.n_threads, loss.n_outputs)
+    if n_growers * histogram_bytes(dataset.plan, parameters.num_leaves) > _MOST_HISTOGRAM_BYTES:
+        n_growers = 1
     tree_workers = workers if n_growers == 1 else Workers(1)
     with contextlib.ExitStack() as stack:
         growers = [stack.enter_context(TreeGrower(dataset, parameters, tree_workers)) for _ in range(n_growers)]

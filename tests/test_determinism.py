@@ -136,6 +136,13 @@ def test_any_number_of_threads_with_other_shapes(changes: dict[str, Any]) -> Non
         assert len(models) == 1
 
 
+@pytest.mark.usefixtures("threads_for_small_data")
+def test_trees_of_several_classes_at_once_and_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    at_once = fit("multiclass", n_threads=2).to_bytes()
+    monkeypatch.setattr("gbdt.training._MOST_HISTOGRAM_BYTES", 0)
+    assert fit("multiclass", n_threads=2).to_bytes() == at_once
+
+
 def test_two_threads_on_data_that_is_worth_it() -> None:
     """Large enough for rounds, shared histograms of the root and ranges of rows as they are by default."""
     models = {fit("binary", n_rows=70_000, n_estimators=2, n_threads=n).to_bytes() for n in (1, 2)}
