@@ -140,11 +140,17 @@ class Forest:
         block_rows = min(max(_VALUES_PER_BLOCK // max(n_slots, 1), _FEWEST_ROWS_PER_BLOCK), _MOST_ROWS_PER_BLOCK)
         n_tiles = max(-(-min(block_rows, stop - start) // LANES), 1)
         tiles = _empty_tiles(n_tiles, n_slots)
+        n_categories = [self._category_counts.get(feature, 0) for feature in self._used_features]
+        if 0 < stop - start < LANES and n_slots > 0:
+            # All columns in one step: for a single row the steps are what takes the time.
+            slots = zip(columns, n_categories, strict=True)
+            tiles[0, :, : stop - start] = [_slot_values(*slot, start, stop) for slot in slots]
+            yield start, stop, tiles
+            return
         for first_row in range(start, stop, n_tiles * LANES):
             last_row = min(first_row + n_tiles * LANES, stop)
             for slot, column in enumerate(columns):
-                n_categories = self._category_counts.get(self._used_features[slot], 0)
-                _fill_lanes(tiles[:, slot], _slot_values(column, n_categories, first_row, last_row))
+                _fill_lanes(tiles[:, slot], _slot_values(column, n_categories[slot], first_row, last_row))
             yield first_row, last_row, tiles
 
 

@@ -35,7 +35,7 @@ def _source_of(X: Any, name: str) -> tuple[Any, Iterable[object], _Reader]:
     if _is_instance(X, "pandas", "DataFrame"):
         from sklearn_api.tables import pandas_frames
 
-        return X, X.columns, pandas_frames.columns_of
+        return X, X.columns.tolist(), pandas_frames.columns_of
     if _is_instance(X, "polars", "DataFrame"):
         from sklearn_api.tables import polars_frames
 
