@@ -21,17 +21,18 @@ N_PLACES = FIRST_PART + MAX_PARTS
 # A look takes about a nanosecond, most waits some microseconds, and that for the next small tree 200 to 300: who has
 # gone to sleep comes too late for it.
 _LOOKS_BEFORE_SLEEP = 200_000
-_SLEEP_MICROSECONDS = np.uint32(30)
+_FIRST_PAUSE, _LONGEST_PAUSE = 30, 1_000  # microseconds
 
 
 @inlined
 def wait_for_change(shared: npt.NDArray[np.int64], place: int, seen: int) -> None:
-    """Return once the counter is no longer what it was seen to be."""
-    looks = 0
+    """Return once the counter is no longer what it was seen to be; pauses last an eighth of the wait so far."""
+    looks, pause = 0, _FIRST_PAUSE
     while fetch(shared, place) == seen:
         looks += 1
         if looks >= _LOOKS_BEFORE_SLEEP:
-            sleep_microseconds(_SLEEP_MICROSECONDS)
+            sleep_microseconds(np.uint32(pause))
+            pause = min(pause + (pause >> 3), _LONGEST_PAUSE)
 
 
 @inlined
