@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from threading import Thread
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 import numpy.typing as npt
@@ -13,19 +13,24 @@ import numpy.typing as npt
 from gbdt.dataset import Dataset
 from gbdt.grown_tree import GrownTree, label_leaves, leaves_of
 from gbdt.kernels.compiler import for_types_of, prepare
-from gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers
+from gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers, TreeSpace
 from gbdt.kernels.leaf_values import Labels
-from gbdt.kernels.shared_state import N_CHOSEN, N_FREE, N_IN_FLIGHT, N_PLACES, ROWS_WORTH_SHARING
-from gbdt.kernels.tree_turns import (
+from gbdt.kernels.shared_state import (
     EVERY_ROW,
+    LEVEL_WISE,
+    MAX_LEAVES,
+    N_CHOSEN,
     N_FEATURES,
+    N_FREE,
+    N_IN_FLIGHT,
+    N_ORDERS,
     N_PARTS,
+    N_PLACES,
     N_ROWS,
-    N_TURN_PLACES,
-    end_turns,
-    follow_trees,
-    lead_tree,
+    N_THREADS,
+    ROWS_WORTH_SHARING,
 )
+from gbdt.kernels.tree_turns import end_turns, follow_trees, lead_tree
 from gbdt.leaf_fitting import label_others
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
@@ -55,6 +60,38 @@ def search_buffers(plan: StoragePlan, num_leaves: int) -> Buffers:
     )
 
 
+def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int) -> TreeSpace:
+    """Room for trees that so many threads grow."""
+    n_rows, plan = dataset.n_rows, dataset.plan
+    # Several threads may expand leaves in vain, up to as many again as the tree has.
+    max_splits = (parameters.num_leaves - 1) * (2 if n_threads > 1 else 1)
+    n_nodes = 2 * max_splits + 1
+    n_slots = max_splits + 2 + n_threads
+    orders = np.zeros(N_ORDERS, np.int64)
+    orders[MAX_LEAVES], orders[LEVEL_WISE] = parameters.num_leaves, parameters.grow_policy == "depthwise"
+    orders[N_THREADS] = n_threads
+    return TreeSpace(
+        storage=dataset.storage,
+        layout=plan.layout,
+        packing=np.zeros(1, PACKING),
+        rules=np.zeros(1, SPLIT_RULES),
+        features=np.empty(len(plan.features), np.int64),
+        rows=np.empty(n_rows, np.uint32),
+        scratch=np.empty(n_rows, np.uint32),
+        words=np.empty((2, n_rows), np.int64),
+        # Untouched slots cost no memory: the operating system hands out pages on first use. The last ones take what
+        # each thread sums of a leaf that several share.
+        pool=np.empty((n_slots + n_threads - 1, 3, plan.n_positions), np.int64),
+        nodes=np.zeros(n_nodes, NODE),
+        categories=np.zeros((n_nodes, parameters.max_cat_threshold), np.int32),
+        goes_left=np.empty(65_536, np.uint8),
+        free_slots=np.empty(n_slots, np.int64),
+        chosen=np.empty(parameters.num_leaves, np.int64),
+        shared=np.empty(N_PLACES, np.int64),
+        orders=orders,
+    )
+
+
 def histogram_bytes(plan: StoragePlan, num_leaves: int) -> int:
     """What the packed histograms of one tree's leaves take."""
     return plan.n_positions * num_leaves * np.dtype(np.int64).itemsize
@@ -72,31 +109,12 @@ class TreeGrower:
         self._workers = workers
         cells = dataset.n_rows * max(1, len(dataset.plan.features))
         n_threads = max(1, min(workers.n_threads, cells // _CELLS_WORTH_A_THREAD))
-        # Several threads may expand leaves in vain, up to as many again as the tree has.
-        max_splits = (parameters.num_leaves - 1) * (2 if n_threads > 1 else 1)
-        n_nodes = 2 * max_splits + 1
-        self._nodes = np.zeros(n_nodes, NODE)
-        self._categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
-        # Untouched slots cost no memory: the operating system hands out pages on first use.
-        n_slots = max_splits + 2 + n_threads
-        # The last slots take what each thread sums of a leaf that several share.
-        self._pool = np.empty((n_slots + n_threads - 1, 3, dataset.plan.n_positions), np.int64)
-        self.words = [np.empty((2, dataset.n_rows), np.int64)]
-        self._packing = np.zeros(1, PACKING)
-        self._rules = np.zeros(1, SPLIT_RULES)
-        self._features = np.empty(len(dataset.plan.features), np.int64)
-        self._rows = np.empty(dataset.n_rows, np.uint32)
-        self._scratch = np.empty(dataset.n_rows, np.uint32)
-        self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
+        self._space = tree_space(dataset, parameters, n_threads)
         self._buffers = [search_buffers(dataset.plan, parameters.num_leaves) for _ in range(n_threads)]
-        self._free_slots = np.empty(n_slots, np.int64)
-        self._chosen = np.empty(parameters.num_leaves, np.int64)
-        self._shared = np.empty(N_PLACES, np.int64)
-        self._goes_left = np.empty(65_536, np.uint8)
-        self._turns = np.zeros(N_TURN_PLACES, np.int64)
+        self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self._followers: list[Thread] = []
-        # By far the largest kernel: on a new machine it is compiled while gradients are computed.
-        prepare(lead_tree, *self._arguments(self._buffers[0]))
+        # By far the largest kernels: on a new machine they are compiled while gradients are computed.
+        prepare(lead_tree, self._space, self._buffers[0])
 
     def __enter__(self) -> Self:
         return self
@@ -105,26 +123,24 @@ class TreeGrower:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._followers:
-            end_turns(self._turns)
+            end_turns(self._space.orders)
         for follower in self._followers:
             follower.join()
 
+    @property
+    def words(self) -> list[npt.NDArray[np.int64]]:
+        """Where the packed gradients of the next tree belong."""
+        return [self._space.words]
+
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
         """Grow one tree over all rows, or over those in `bag`, from what is in `words`."""
-        parameters = self._parameters
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
-            self._rows[:n_rows] = bag
-        features = chosen_features(len(self._features), parameters.colsample_bytree, parameters.seed, tree)
-        self._features[: len(features)] = features
-        self._packing[:] = quantised.packing
-        self._rules[:] = split_rules(parameters, quantised, tree, len(features))
-        packed = n_rows <= int(quantised.packing["packed_rows"][0])
-        self._turns[[N_ROWS, EVERY_ROW, N_FEATURES]] = n_rows, bag is None, len(features)
-        self._turns[N_PARTS] = 1 if packed else len(self._buffers)
-        self._begin_tree()
+            self._space.rows[:n_rows] = bag
+        self._give_orders(quantised, tree, n_rows, bag is None)
+        self._clear_state()
         self._start_followers()
-        lead_tree(*self._arguments(self._buffers[0]))
+        lead_tree(self._space, self._buffers[0])
         return self._finished(n_rows, bag is None)
 
     def grow_together(
@@ -137,39 +153,48 @@ class TreeGrower:
         """Write the leaf of every row outside the bag to the tree's labels."""
         label_others(grown, self._dataset, bag)
 
-    def _begin_tree(self) -> None:
-        self._nodes["state"] = 0
-        self._shared[:] = 0
-        self._shared[N_IN_FLIGHT] = 1
-        n_free = len(self._free_slots) - 1
-        self._free_slots[:n_free] = np.arange(n_free, 0, -1)
-        self._shared[N_FREE] = n_free
-        self._shared[ROWS_WORTH_SHARING] = _ROWS_WORTH_SHARING
+    def _give_orders(self, quantised: Quantised, tree: int, n_rows: int, every_row: bool) -> None:
+        """Write what is different in every tree."""
+        parameters, space = self._parameters, self._space
+        features = chosen_features(len(space.features), parameters.colsample_bytree, parameters.seed, tree)
+        space.features[: len(features)] = features
+        space.packing[:] = quantised.packing
+        space.rules[:] = split_rules(parameters, quantised, tree, len(features))
+        packed = n_rows <= int(quantised.packing["packed_rows"][0])
+        space.orders[N_ROWS], space.orders[EVERY_ROW] = n_rows, every_row
+        space.orders[N_FEATURES], space.orders[N_PARTS] = len(features), 1 if packed else len(self._buffers)
+
+    def _clear_state(self) -> None:
+        space = self._space
+        space.nodes["state"] = 0
+        n_free = len(space.free_slots) - 1
+        space.free_slots[:n_free] = np.arange(n_free, 0, -1)
+        space.shared[:] = 0
+        space.shared[N_IN_FLIGHT], space.shared[N_FREE] = 1, n_free
+        space.shared[ROWS_WORTH_SHARING] = _ROWS_WORTH_SHARING
 
     def _start_followers(self) -> None:
         """Before the first tree, one thread for each set of buffers but the first."""
         for buffers in self._buffers[len(self._followers) + 1 :]:
-            arguments = self._arguments(buffers)
             # What could go wrong does so here: whoever leads waits for the followers.
-            follow = for_types_of(follow_trees, *arguments)
-            self._followers.append(Thread(target=follow, args=arguments, name="dmlgbm-tree"))
-            self._followers[-1].start()
-
-    def _arguments(self, buffers: Buffers) -> tuple[Any, ...]:
-        """What `lead_tree` and `follow_trees` are called with."""
-        dataset, parameters = self._dataset, self._parameters
-        return (
-            dataset.storage, dataset.plan.layout, self._packing, self._rules, self._features,
-            self._rows, self._scratch, self.words[0], self._pool, buffers, self._nodes, self._categories,
-            parameters.num_leaves, parameters.grow_policy == "depthwise", len(self._buffers),
-            self._goes_left, self._free_slots, self._chosen, self._shared, self._turns,
-        )  # fmt: skip
+            follow = for_types_of(follow_trees, self._space, buffers)
+            follower = Thread(target=follow, args=(self._space, buffers), name="dmlgbm-tree")
+            follower.start()
+            self._followers.append(follower)
 
     def _finished(self, n_rows: int, every_row: bool) -> GrownTree:
-        nodes, splits = self._nodes, self._chosen[: self._shared[N_CHOSEN]].copy()
-        leaves = leaves_of(nodes, splits)
-        ranges = nodes["start"], nodes["count"]
-        no_leaf = self._parameters.num_leaves
-        grown = GrownTree(nodes, self._categories, splits, leaves, self._rows, *ranges, self._labels, no_leaf)
+        space = self._space
+        splits = space.chosen[: space.shared[N_CHOSEN]].copy()
+        grown = GrownTree(
+            nodes=space.nodes,
+            categories=space.categories,
+            splits=splits,
+            leaves=leaves_of(space.nodes, splits),
+            rows=space.rows,
+            starts=space.nodes["start"],
+            counts=space.nodes["count"],
+            labels=self._labels,
+            no_leaf=self._parameters.num_leaves,
+        )
         label_leaves(grown, n_rows, every_row, self._workers)
         return grown

@@ -132,3 +132,24 @@ class Buffers(NamedTuple):
     usable: npt.NDArray[np.uint8]  # [2, feature]: whether the left and the right child may split at it
     goes_left: npt.NDArray[np.uint8]  # [stored value]
     block: npt.NDArray[np.int64]  # packed histogram of one block of rows
+
+
+class TreeSpace(NamedTuple):
+    """What all threads share that grow one tree after the other over the same rows."""
+
+    storage: BinStorage
+    layout: RecordArray  # FEATURE
+    packing: RecordArray  # one PACKING
+    rules: RecordArray  # one SPLIT_RULES
+    features: npt.NDArray[np.int64]  # those that the tree may use come first
+    rows: npt.NDArray[np.uint32]  # row numbers, node by node
+    scratch: npt.NDArray[np.uint32]
+    words: npt.NDArray[np.int64]  # [1 or 2, row]
+    pool: npt.NDArray[np.int64]  # [slot, plane, position]: histograms
+    nodes: RecordArray  # NODE
+    categories: npt.NDArray[np.int32]  # [node, category]: those that go left
+    goes_left: npt.NDArray[np.uint8]  # [stored value], of the leaf that several threads split
+    free_slots: npt.NDArray[np.int64]
+    chosen: npt.NDArray[np.int64]  # the splits of the finished tree
+    shared: npt.NDArray[np.int64]  # counters, see `shared_state`
+    orders: npt.NDArray[np.int64]  # what the tree is to be like, see `shared_state`

@@ -12,9 +12,10 @@ import numpy.typing as npt
 from gbdt.kernels.compiler import borrowed, inlined, kernel
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.histogram import build_tile, subtract_tile
-from gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray
+from gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray, TreeSpace
 from gbdt.kernels.leaf_sharing import share_histogram, share_partition
 from gbdt.kernels.partition import fill_goes_left, partition_rows
+from gbdt.kernels.shared_state import EVERY_ROW, N_FEATURES
 from gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
 
 
@@ -79,92 +80,75 @@ def sum_root(
     nodes[0].gradient, nodes[0].hessian = gradient, hessian
 
 
+@inlined
+def split_rows(space: TreeSpace, buffers: Buffers, node: int) -> None:
+    """Rearrange a node's rows as its best split says, with the help of others where there are many."""
+    if share_partition(space, buffers.block, node):
+        return
+    by_default = fill_goes_left(space.layout, space.nodes, space.categories, node, buffers.goes_left)
+    start, stop = space.nodes[node].start, space.nodes[node].start + space.nodes[node].count
+    every_row = space.orders[EVERY_ROW] == 1 and node == 0
+    partition_rows(
+        space.storage, space.layout, space.nodes[node].feature, buffers.goes_left, by_default,
+        space.rows, space.scratch, start, stop, every_row,
+    )  # fmt: skip
+
+
 @kernel
-def expand_leaf(
-    storage: BinStorage,
-    layout: RecordArray,
-    packing: RecordArray,
-    rules: RecordArray,
-    features: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
-    every_row: bool,
-    words: npt.NDArray[np.int64],
-    pool: npt.NDArray[np.int64],
-    buffers: Buffers,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    node: int,
-    left: int,
-    free_slot: int,
-    is_last: bool,
-    n_threads: int,
-    goes_left: npt.NDArray[np.uint8],
-    shared: npt.NDArray[np.int64],
-) -> None:
+def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_slot: int, is_last: bool) -> None:
     """Split a leaf at its best split into nodes `left` and `left + 1`, and find their best splits.
 
     The larger child takes over the parent's slot of the histogram pool, the smaller one gets `free_slot`. The root
     is the only child of node -1: its histogram is in the slot already, and there is nothing to partition. Nobody will
     ask for the splits of the children of a tree's last split.
     """
-    storage, layout, packing, rules, features = borrowed((storage, layout, packing, rules, features))
-    rows, scratch, words, pool, buffers = borrowed((rows, scratch, words, pool, buffers))
-    nodes, categories, goes_left, shared = borrowed((nodes, categories, goes_left, shared))
+    space, buffers = borrowed((space, buffers))
+    storage, packing, rules, nodes, pool = space.storage, space.packing, space.rules, space.nodes, space.pool
     is_root = node < 0
     smaller, larger, parent_slot, parent_packed = np.int64(0), np.int64(0), free_slot, np.bool_(0)
     packed_rows = packing[0].packed_rows
     if not is_root:
-        feature, start = nodes[node].feature, nodes[node].start
-        if not share_partition(
-            storage, layout, packing, rows, scratch, every_row, words, pool, buffers.block,
-            nodes, categories, node, n_threads, goes_left, shared,
-        ):  # fmt: skip
-            by_default = fill_goes_left(layout, nodes, categories, node, buffers.goes_left)
-            partition_rows(
-                storage, layout, feature, buffers.goes_left, by_default,
-                rows, scratch, start, start + nodes[node].count, every_row and node == 0,
-            )  # fmt: skip
+        split_rows(space, buffers, node)
         create_children(nodes, node, left)
         smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
         larger = 2 * left + 1 - smaller
         parent_slot, parent_packed = nodes[node].slot, nodes[node].count <= packed_rows
         nodes[node].slot = -1
-    if may_split(rules, nodes, larger) and not is_last:
-        nodes[larger].slot = parent_slot
-        if may_split(rules, nodes, smaller):
-            nodes[smaller].slot = free_slot
-        start, stop = nodes[smaller].start, nodes[smaller].start + nodes[smaller].count
-        smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
-        first_child = min(smaller, larger)
-        built = is_root or share_histogram(
-            storage, layout, packing, rows, scratch, every_row, words, pool, buffers.block,
-            nodes, smaller, free_slot, n_threads, goes_left, shared,
-        )  # fmt: skip
-        for tile in range(storage.tiles.size):
-            if not built:
-                build_tile(
-                    storage, packing, tile, rows, start, stop, np.bool_(0), words,
-                    buffers.block, smaller_packed, pool[free_slot],
-                )  # fmt: skip
-            if not is_root:
-                subtract_tile(
-                    packing, pool[parent_slot], parent_packed, pool[free_slot], smaller_packed, larger_packed,
-                    storage.tiles[tile].first_position, storage.tiles[tile].last_position,
-                )  # fmt: skip
-            elif tile == 0:
-                sum_root(storage, packing, rows, every_row, words, smaller_packed, pool[free_slot], nodes)
-            own_features = storage.tile_features[storage.tiles[tile].first_feature : storage.tiles[tile].last_feature]
-            for child in range(first_child, max(smaller, larger) + 1):
-                if nodes[child].slot >= 0:
-                    usable = buffers.usable[child - first_child]
-                    if tile == 0:
-                        begin_search(rules, nodes, child)
-                        choose_features(rules, features, nodes[child].path, buffers, usable)
-                    search_features(
-                        layout, packing, rules, own_features, usable, pool[nodes[child].slot],
-                        nodes[child].count <= packed_rows, buffers, nodes, categories, child,
-                    )  # fmt: skip
+    if not may_split(rules, nodes, larger) or is_last:
+        return
+    nodes[larger].slot = parent_slot
+    if may_split(rules, nodes, smaller):
+        nodes[smaller].slot = free_slot
+    start, stop = nodes[smaller].start, nodes[smaller].start + nodes[smaller].count
+    smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
+    first_child = min(smaller, larger)
+    features = space.features[: space.orders[N_FEATURES]]
+    built = is_root or share_histogram(space, buffers.block, smaller, free_slot)
+    for tile in range(storage.tiles.size):
+        if not built:
+            build_tile(
+                storage, packing, tile, space.rows, start, stop, np.bool_(0), space.words,
+                buffers.block, smaller_packed, pool[free_slot],
+            )  # fmt: skip
+        if not is_root:
+            subtract_tile(
+                packing, pool[parent_slot], parent_packed, pool[free_slot], smaller_packed, larger_packed,
+                storage.tiles[tile].first_position, storage.tiles[tile].last_position,
+            )  # fmt: skip
+        elif tile == 0:
+            every_row = space.orders[EVERY_ROW] == 1
+            sum_root(storage, packing, space.rows, every_row, space.words, smaller_packed, pool[free_slot], nodes)
+        own_features = storage.tile_features[storage.tiles[tile].first_feature : storage.tiles[tile].last_feature]
         for child in range(first_child, max(smaller, larger) + 1):
-            if nodes[child].slot >= 0 and storage.tiles.size > 0:
-                end_search(rules, nodes, child)
+            if nodes[child].slot >= 0:
+                usable = buffers.usable[child - first_child]
+                if tile == 0:
+                    begin_search(rules, nodes, child)
+                    choose_features(rules, features, nodes[child].path, buffers, usable)
+                search_features(
+                    space.layout, packing, rules, own_features, usable, pool[nodes[child].slot],
+                    nodes[child].count <= packed_rows, buffers, nodes, space.categories, child,
+                )  # fmt: skip
+    for child in range(first_child, max(smaller, larger) + 1):
+        if nodes[child].slot >= 0 and storage.tiles.size > 0:
+            end_search(rules, nodes, child)

@@ -13,11 +13,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import exchange, fetch, fetch_and_add, inlined, kernel
+from gbdt.kernels.compiler import borrowed, exchange, fetch, fetch_and_add, inlined, kernel
 from gbdt.kernels.histogram import add_planes, build_histogram
-from gbdt.kernels.layout import BinStorage, RecordArray
+from gbdt.kernels.layout import TreeSpace
 from gbdt.kernels.partition import fill_goes_left, separate_rows
 from gbdt.kernels.shared_state import (
+    EVERY_ROW,
     FIRST_PART,
     HAS_SHARED_LEAF,
     IMPLICIT_GOES_LEFT,
@@ -25,6 +26,7 @@ from gbdt.kernels.shared_state import (
     N_HANDED_IN,
     N_SHARED_PARTS,
     N_SHARING,
+    N_THREADS,
     ROWS_WORTH_SHARING,
     SHARED_NODE,
     SHARED_PARTS_DONE,
@@ -66,21 +68,10 @@ def withdraw_work(shared: npt.NDArray[np.int64]) -> None:
 
 
 @kernel
-def take_parts(
-    storage: BinStorage,
-    layout: RecordArray,
-    packing: RecordArray,
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
-    every_row: bool,
-    words: npt.NDArray[np.int64],
-    pool: npt.NDArray[np.int64],
-    block: npt.NDArray[np.int64],
-    nodes: RecordArray,
-    goes_left: npt.NDArray[np.uint8],
-    shared: npt.NDArray[np.int64],
-) -> None:
+def take_parts(space: TreeSpace, block: npt.NDArray[np.int64]) -> None:
     """Do parts of the work on offer until all are taken."""
+    space, block = borrowed((space, block))
+    shared, pool, rows = space.shared, space.pool, space.rows
     start, n_rows = shared[SHARED_START], shared[SHARED_STOP] - shared[SHARED_START]
     node, n_parts = shared[SHARED_NODE], shared[N_SHARED_PARTS]
     while True:
@@ -90,35 +81,25 @@ def take_parts(
         first, last = start + n_rows * part // n_parts, start + n_rows * (part + 1) // n_parts
         if shared[SHARED_WORK] == PARTITION:
             shared[FIRST_PART + part] = separate_rows(
-                storage, layout, nodes[node].feature, goes_left, shared[IMPLICIT_GOES_LEFT],
-                rows, scratch, first, last, every_row and node == 0,
+                space.storage, space.layout, space.nodes[node].feature, space.goes_left, shared[IMPLICIT_GOES_LEFT],
+                rows, space.scratch, first, last, space.orders[EVERY_ROW] == 1 and node == 0,
             )  # fmt: skip
         else:
             slot = shared[SHARED_SLOT] if part == 0 else pool.shape[0] - part
-            build_histogram(storage, packing, rows, first, last, np.bool_(0), words, block, np.bool_(0), pool[slot])
+            build_histogram(
+                space.storage, space.packing, rows, first, last, np.bool_(0), space.words, block, np.bool_(0),
+                pool[slot],
+            )  # fmt: skip
         fetch_and_add(shared, SHARED_PARTS_DONE, 1)
 
 
 @inlined
-def help_with_shared_leaf(
-    storage: BinStorage,
-    layout: RecordArray,
-    packing: RecordArray,
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
-    every_row: bool,
-    words: npt.NDArray[np.int64],
-    pool: npt.NDArray[np.int64],
-    block: npt.NDArray[np.int64],
-    nodes: RecordArray,
-    goes_left: npt.NDArray[np.uint8],
-    shared: npt.NDArray[np.int64],
-) -> None:
+def help_with_shared_leaf(space: TreeSpace, block: npt.NDArray[np.int64]) -> None:
     """Take part in the work on offer, if there is any. (Who is counted before looking is waited for.)"""
-    fetch_and_add(shared, N_SHARING, 1)
-    if fetch(shared, SHARED_WORK) != NOTHING:
-        take_parts(storage, layout, packing, rows, scratch, every_row, words, pool, block, nodes, goes_left, shared)
-    fetch_and_add(shared, N_SHARING, -1)
+    fetch_and_add(space.shared, N_SHARING, 1)
+    if fetch(space.shared, SHARED_WORK) != NOTHING:
+        take_parts(space, block)
+    fetch_and_add(space.shared, N_SHARING, -1)
 
 
 @inlined
@@ -146,65 +127,37 @@ def close_gaps(
 
 
 @kernel
-def share_partition(
-    storage: BinStorage,
-    layout: RecordArray,
-    packing: RecordArray,
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
-    every_row: bool,
-    words: npt.NDArray[np.int64],
-    pool: npt.NDArray[np.int64],
-    block: npt.NDArray[np.int64],
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    node: int,
-    n_threads: int,
-    goes_left: npt.NDArray[np.uint8],
-    shared: npt.NDArray[np.int64],
-) -> bool:
+def share_partition(space: TreeSpace, block: npt.NDArray[np.int64], node: int) -> bool:
     """Partition a large leaf's rows with whoever helps; False, and nothing done, where that is not worth it."""
+    space, block = borrowed((space, block))
+    nodes, shared, n_threads = space.nodes, space.shared, space.orders[N_THREADS]
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
     if n_threads == 1 or stop - start < shared[ROWS_WORTH_SHARING] or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
         return False
     shared[SHARED_NODE] = node
-    shared[IMPLICIT_GOES_LEFT] = fill_goes_left(layout, nodes, categories, node, goes_left)
+    shared[IMPLICIT_GOES_LEFT] = fill_goes_left(space.layout, nodes, space.categories, node, space.goes_left)
     offer_work(shared, PARTITION, start, stop, min(2 * n_threads, MAX_PARTS))
-    take_parts(storage, layout, packing, rows, scratch, every_row, words, pool, block, nodes, goes_left, shared)
+    take_parts(space, block)
     withdraw_work(shared)
-    close_gaps(rows, scratch, start, stop, shared)
+    close_gaps(space.rows, space.scratch, start, stop, shared)
     exchange(shared, HAS_SHARED_LEAF, 0)
     return True
 
 
 @kernel
-def share_histogram(
-    storage: BinStorage,
-    layout: RecordArray,
-    packing: RecordArray,
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
-    every_row: bool,
-    words: npt.NDArray[np.int64],
-    pool: npt.NDArray[np.int64],
-    block: npt.NDArray[np.int64],
-    nodes: RecordArray,
-    node: int,
-    slot: int,
-    n_threads: int,
-    goes_left: npt.NDArray[np.uint8],
-    shared: npt.NDArray[np.int64],
-) -> bool:
+def share_histogram(space: TreeSpace, block: npt.NDArray[np.int64], node: int, slot: int) -> bool:
     """Fill a slot with a large node's histogram with whoever helps; False where that is not worth it."""
+    space, block = borrowed((space, block))
+    nodes, shared, pool, n_threads = space.nodes, space.shared, space.pool, space.orders[N_THREADS]
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
-    n_cells = nodes[node].count * (storage.narrow.shape[1] + storage.wide.shape[1])
+    n_cells = nodes[node].count * (space.storage.narrow.shape[1] + space.storage.wide.shape[1])
     few = n_cells < _COLUMNS_PER_PARTITION * shared[ROWS_WORTH_SHARING]
-    packed = nodes[node].count <= packing[0].packed_rows
+    packed = nodes[node].count <= space.packing[0].packed_rows
     if n_threads == 1 or packed or few or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
         return False
     shared[SHARED_NODE], shared[SHARED_SLOT] = node, slot
     offer_work(shared, HISTOGRAM, start, stop, n_threads)
-    take_parts(storage, layout, packing, rows, scratch, every_row, words, pool, block, nodes, goes_left, shared)
+    take_parts(space, block)
     withdraw_work(shared)
     for part in range(1, n_threads):
         add_planes(pool[slot], pool[pool.shape[0] - part])

@@ -1,4 +1,4 @@
-"""What threads growing one tree share besides the nodes: a few counters and a lock, in one array of int64.
+"""What threads growing one tree share besides the nodes: a few counters, a lock, and what the tree is to be like.
 
 Waiting threads look again at once for a while, then sleep between looks: a core that somebody else needs is not
 kept busy.
@@ -11,7 +11,12 @@ import numpy.typing as npt
 
 from gbdt.kernels.compiler import exchange, fetch, inlined, sleep_microseconds
 
-# Places in the shared array. The lock guards all counters except those of parts and of the shared leaf.
+# Places in the array of orders. Trees are counted by their turns; NO_MORE_TURNS comes after the last.
+TURN, N_FINISHED, N_ROWS, EVERY_ROW, N_PARTS, N_FEATURES, MAX_LEAVES, LEVEL_WISE, N_THREADS, N_ORDERS = range(10)
+NO_MORE_TURNS = -1
+
+# Places in the shared array, which is cleared before each tree. The lock guards all counters except those of parts and
+# of the shared leaf.
 LOCK, PARTS_TAKEN, PARTS_BUILT, ROOT_TAKEN, N_HANDED_IN, N_IN_FLIGHT, N_NODES, N_CLAIMED, N_FREE, N_CHOSEN = range(10)
 HAS_SHARED_LEAF, SHARED_WORK, SHARED_NODE, SHARED_START, SHARED_STOP, SHARED_SLOT, N_SHARED_PARTS = range(10, 17)
 SHARED_PARTS_TAKEN, SHARED_PARTS_DONE, N_SHARING, IMPLICIT_GOES_LEFT, ROWS_WORTH_SHARING, FIRST_PART = range(17, 23)

@@ -13,17 +13,23 @@ import numpy.typing as npt
 
 from gbdt.kernels.compiler import borrowed, fetch, fetch_and_add, inlined, kernel
 from gbdt.kernels.histogram import add_planes, build_histogram
-from gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, BinStorage, Buffers, RecordArray
+from gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, Buffers, RecordArray, TreeSpace
 from gbdt.kernels.leaf_expansion import expand_leaf
 from gbdt.kernels.leaf_sharing import help_with_shared_leaf
 from gbdt.kernels.shared_state import (
+    EVERY_ROW,
+    LEVEL_WISE,
     LOCK,
+    MAX_LEAVES,
     N_CHOSEN,
     N_CLAIMED,
     N_FREE,
     N_HANDED_IN,
     N_IN_FLIGHT,
     N_NODES,
+    N_PARTS,
+    N_ROWS,
+    N_THREADS,
     PARTS_BUILT,
     PARTS_TAKEN,
     ROOT_TAKEN,
@@ -153,27 +159,20 @@ def hand_in(
 
 
 @inlined
-def build_root_parts(
-    storage: BinStorage,
-    packing: RecordArray,
-    rows: npt.NDArray[np.uint32],
-    n_rows: int,
-    every_row: bool,
-    words: npt.NDArray[np.int64],
-    pool: npt.NDArray[np.int64],
-    block: npt.NDArray[np.int64],
-    n_parts: int,
-    shared: npt.NDArray[np.int64],
-) -> None:
+def build_root_parts(space: TreeSpace, block: npt.NDArray[np.int64]) -> None:
     """Sum parts of the rows, each into its own slot, until every part is taken."""
-    packed = n_rows <= packing[0].packed_rows
+    n_rows, n_parts, every_row = space.orders[N_ROWS], space.orders[N_PARTS], space.orders[EVERY_ROW] == 1
+    packed = n_rows <= space.packing[0].packed_rows
     while True:
-        part = fetch_and_add(shared, PARTS_TAKEN, 1)
+        part = fetch_and_add(space.shared, PARTS_TAKEN, 1)
         if part >= n_parts:
             return
         start, stop = n_rows * part // n_parts, n_rows * (part + 1) // n_parts
-        build_histogram(storage, packing, rows, start, stop, every_row, words, block, packed, pool[part])
-        fetch_and_add(shared, PARTS_BUILT, 1)
+        build_histogram(
+            space.storage, space.packing, space.rows, start, stop, every_row, space.words, block, packed,
+            space.pool[part],
+        )  # fmt: skip
+        fetch_and_add(space.shared, PARTS_BUILT, 1)
 
 
 @inlined
@@ -184,53 +183,33 @@ def create_root(nodes: RecordArray, n_rows: int) -> None:
     nodes[0].gradient, nodes[0].hessian = 0, 0
 
 
+@inlined
+def finish_root(space: TreeSpace) -> None:
+    """Wait for all parts of the root's histogram, add them up and enter the node."""
+    n_parts = space.orders[N_PARTS]
+    built = fetch(space.shared, PARTS_BUILT)
+    while built < n_parts:
+        wait_for_change(space.shared, PARTS_BUILT, built)
+        built = fetch(space.shared, PARTS_BUILT)
+    for part in range(1, n_parts):
+        add_planes(space.pool[0], space.pool[part])
+    create_root(space.nodes, space.orders[N_ROWS])
+
+
 @kernel
-def grow_tree(
-    storage: BinStorage,
-    layout: RecordArray,
-    packing: RecordArray,
-    rules: RecordArray,
-    features: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
-    n_rows: int,
-    every_row: bool,
-    words: npt.NDArray[np.int64],
-    pool: npt.NDArray[np.int64],
-    buffers: Buffers,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    max_leaves: int,
-    level_wise: bool,
-    n_parts: int,
-    n_threads: int,
-    goes_left: npt.NDArray[np.uint8],
-    free_slots: npt.NDArray[np.int64],
-    chosen: npt.NDArray[np.int64],
-    shared: npt.NDArray[np.int64],
-) -> None:
-    """What each thread does to grow a tree of at most `max_leaves` leaves; the splits made are in `chosen`."""
-    storage, layout, packing, rules, features = borrowed((storage, layout, packing, rules, features))
-    rows, scratch, words, pool, buffers = borrowed((rows, scratch, words, pool, buffers))
-    nodes, categories, goes_left = borrowed((nodes, categories, goes_left))
-    free_slots, chosen, shared = borrowed((free_slots, chosen, shared))
-    build_root_parts(storage, packing, rows, n_rows, every_row, words, pool, buffers.block, n_parts, shared)
+def grow_tree(space: TreeSpace, buffers: Buffers) -> None:
+    """What each thread does to grow a tree; the splits made are in `chosen`."""
+    space, buffers = borrowed((space, buffers))
+    nodes, shared, orders = space.nodes, space.shared, space.orders
+    max_leaves, level_wise, n_threads = orders[MAX_LEAVES], orders[LEVEL_WISE] == 1, orders[N_THREADS]
+    build_root_parts(space, buffers.block)
     leaf, left, parent_slot, free_slot = np.int64(_WAIT), np.int64(0), np.int64(0), np.int64(0)
     is_root, is_last = fetch_and_add(shared, ROOT_TAKEN, 1) == 0, np.bool_(0)
     if is_root:
-        built = fetch(shared, PARTS_BUILT)
-        while built < n_parts:
-            wait_for_change(shared, PARTS_BUILT, built)
-            built = fetch(shared, PARTS_BUILT)
-        for part in range(1, n_parts):
-            add_planes(pool[0], pool[part])
-        create_root(nodes, n_rows)
+        finish_root(space)
     while True:
         if is_root or leaf >= 0:
-            expand_leaf(
-                storage, layout, packing, rules, features, rows, scratch, every_row, words,
-                pool, buffers, nodes, categories, leaf, left, free_slot, is_last, n_threads, goes_left, shared,
-            )  # fmt: skip
+            expand_leaf(space, buffers, leaf, left, free_slot, is_last)
         acquire(shared, LOCK)
         if is_root:
             nodes[0].state = LEAF
@@ -239,9 +218,9 @@ def grow_tree(
             fetch_and_add(shared, N_HANDED_IN, 1)
             is_root = False
         elif leaf >= 0:
-            hand_in(nodes, leaf, left, parent_slot, free_slot, free_slots, shared)
+            hand_in(nodes, leaf, left, parent_slot, free_slot, space.free_slots, shared)
         handed_in = fetch(shared, N_HANDED_IN)
-        leaf = choose_leaf(nodes, max_leaves, level_wise, buffers.order, chosen, shared)
+        leaf = choose_leaf(nodes, max_leaves, level_wise, buffers.order, space.chosen, shared)
         if leaf >= 0:
             nodes[leaf].state = CLAIMED
             shared[N_CLAIMED] += 1
@@ -251,12 +230,10 @@ def grow_tree(
             left = shared[N_NODES]
             shared[N_NODES] += 2
             shared[N_FREE] -= 1
-            parent_slot, free_slot = nodes[leaf].slot, free_slots[shared[N_FREE]]
+            parent_slot, free_slot = nodes[leaf].slot, space.free_slots[shared[N_FREE]]
         release(shared, LOCK)
         if leaf == _DONE:
             return
         if leaf == _WAIT:
-            help_with_shared_leaf(
-                storage, layout, packing, rows, scratch, every_row, words, pool, buffers.block, nodes, goes_left, shared
-            )
+            help_with_shared_leaf(space, buffers.block)
             wait_for_change(shared, N_HANDED_IN, handed_in)
