@@ -325,7 +325,11 @@ class Store:
 
         With backup workers, one that fell behind skips what is over.
         """
-        return self._advance_to(max(self._clock + 1, self._seen, to), timeout).wait()
+        return self.advance_async(to=to, timeout=timeout).wait()
+
+    def advance_async(self, *, to: int = 0, timeout: float | None = None) -> Handle[int]:
+        """Like `advance`; what this worker starts next belongs to its new step already."""
+        return self._advance_to(max(self._clock + 1, self._seen, to), timeout)
 
     def _advance_to(self, clock: int, timeout: float | None) -> Handle[int]:
         requests = [(shard, Advance(clock)) for shard in self._shards]

@@ -57,6 +57,7 @@ class ParameterServerStrategy(SteppedStrategy):
     _resources: ExitStack = field(init=False, default_factory=ExitStack)
     _weights: WholeWeights | BlockWeights | None = field(init=False, default=None)
     _pulling: Handle[FloatArray] | None = field(init=False, default=None)
+    _advancing: Handle[int] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.consistency not in ("bsp", "ssp", "asp"):
@@ -93,6 +94,7 @@ class ParameterServerStrategy(SteppedStrategy):
 
         self._resources = ExitStack()
         self._weights = None
+        self._pulling = self._advancing = None
         membership = self._start_servers(context)
         timeout = getattr(context.communicator, "timeout", 120.0)
         self._store: Store = self._resources.enter_context(Store(membership, context.rank, timeout))
@@ -117,7 +119,7 @@ class ParameterServerStrategy(SteppedStrategy):
         plan = StorePlan(
             self.n_servers,
             context.world_size,
-            n_shards=max(4, self.n_servers),
+            n_shards=self._n_parts,
             consistency=self._consistency(),
             worker_deadline_seconds=60.0,
             lease_seconds=20.0,
@@ -131,6 +133,11 @@ class ParameterServerStrategy(SteppedStrategy):
             self._resources.enter_context(ParameterServer(membership, listener()))
         return membership
 
+    @property
+    def _n_parts(self) -> int:
+        """Parts of the weights: enough for all servers, and one for a single server, which is served one by one."""
+        return 1 if self.n_servers == 1 else max(4, self.n_servers)
+
     def _consistency(self) -> Consistency:
         from collectives.parameter_server import asp, bsp, ssp
 
@@ -141,8 +148,11 @@ class ParameterServerStrategy(SteppedStrategy):
     def begin_epoch(self, context: RankContext) -> None:
         parameters = context.model.parameters
         if self._weights is None:
-            whole = not self.send_above
-            self._weights = WholeWeights(self._store) if whole else BlockWeights(self._store, self.send_above)
+            self._weights = (
+                BlockWeights(self._store, self._n_parts, self.send_above)
+                if self.send_above
+                else WholeWeights(self._store, self._n_parts)
+            )
             self._weights.init(parameters)
         self._unsent = np.zeros_like(parameters)
         self._sent_since_pull = np.zeros_like(parameters)
@@ -182,7 +192,9 @@ class ParameterServerStrategy(SteppedStrategy):
                 self._sent_since_pull += sent
                 self._unsent -= sent
                 self._n_unsent = 0
-            self._store.advance(to=to_clock)
+            if self._advancing is not None:
+                self._advancing.wait()
+            self._advancing = self._store.advance_async(to=to_clock)
 
     def _pull(self, context: RankContext) -> None:
         if not self.double_buffer:

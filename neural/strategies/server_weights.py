@@ -18,21 +18,21 @@ if TYPE_CHECKING:
     from collectives.parameter_server import Store
 
 _KEY = "weights"
-_PARTS = 4
 _BLOCK = 64
 
 
 @dataclass
 class WholeWeights:
-    """Every push and pull carries all values."""
+    """Every push and pull carries all values, in so many parts."""
 
     store: Store
+    parts: int
     _size: int = field(init=False, default=0)
 
     def init(self, values: FloatArray) -> None:
         """Called by every worker with the same values."""
         self._size = len(values)
-        self.store.init(_KEY, np.append(values, values.dtype.type(0)), parts=_PARTS)
+        self.store.init(_KEY, np.append(values, values.dtype.type(0)), parts=self.parts)
 
     def push(self, change: FloatArray, n_batches: int) -> FloatArray:
         """Add a change; what of it was sent."""
@@ -57,6 +57,7 @@ class BlockWeights:
     """
 
     store: Store
+    parts: int
     send_above: float
     _initial: FloatArray = field(init=False, default_factory=lambda: np.empty(0))
 
@@ -64,7 +65,7 @@ class BlockWeights:
         self._initial = values.copy()
         self._n_blocks = -(-len(values) // _BLOCK)
         # The last row holds the count.
-        self.store.init_rows(_KEY, self._n_blocks + 1, (_BLOCK,), values.dtype, parts=_PARTS)
+        self.store.init_rows(_KEY, self._n_blocks + 1, (_BLOCK,), values.dtype, parts=self.parts)
 
     def push(self, change: FloatArray, n_batches: int) -> FloatArray:
         blocks = np.zeros((self._n_blocks + 1, _BLOCK), change.dtype)
