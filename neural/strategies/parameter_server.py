@@ -18,11 +18,12 @@ import numpy as np
 
 from neural.batches import Batch, BatchSource
 from neural.context import RankContext
+from neural.exchange import single_payload_codec
 from neural.model import FloatArray
 from neural.random_numbers import hash_of
 from neural.strategies.base import SteppedStrategy
 from neural.strategies.local_sgd import average_buffers
-from neural.strategies.server_weights import BlockWeights, WholeWeights
+from neural.strategies.server_weights import BlockWeights, CodedWeights, WholeWeights
 
 if TYPE_CHECKING:
     from collectives import Handle
@@ -38,12 +39,12 @@ class ParameterServerStrategy(SteppedStrategy):
 
     Workers push after every `push_interval` steps and pull after every `pull_interval`. With `double_buffer` a pull
     goes on while the next steps are computed, and its result is taken at the next pull. `send_above` = t pushes
-    only blocks that changed by more than t times the root mean square; the rest waits. `n_servers` run beside the
-    first ranks; where ranks are on several machines, they are reached at `server_host`, which is rank 0's.
+    only blocks that changed by more than t times the root mean square; the rest waits. A codec carries pushes; what
+    it leaves out waits too. `n_servers` run beside the first ranks; where ranks are on several machines, they are
+    reached at `server_host`, which is rank 0's.
     """
 
     name = "parameter_server"
-    takes_compression = False
     synchronous = False
     consistency: Literal["bsp", "ssp", "asp"] = "bsp"
     staleness: int | None = None
@@ -84,6 +85,10 @@ class ParameterServerStrategy(SteppedStrategy):
             raise ValueError("ranks are on several machines: give server_host, the address of the machine of rank 0")
         if self.n_servers > 1 and self.server_host is not None:
             raise ValueError("server_host is the address of one machine: use n_servers=1")
+        if context.exchange.compressor is not None:
+            if self.send_above:
+                raise ValueError("send_above and compression exclude each other: set send_above=0 or compression=None")
+            single_payload_codec(context.exchange.compressor, self.name)
         if not len(context.shard.owned):
             raise ValueError(f"rank {context.rank} has no rows: every worker of a parameter server needs some")
 
@@ -148,17 +153,23 @@ class ParameterServerStrategy(SteppedStrategy):
     def begin_epoch(self, context: RankContext) -> None:
         parameters = context.model.parameters
         if self._weights is None:
-            self._weights = (
-                BlockWeights(self._store, self._n_parts, self.send_above)
-                if self.send_above
-                else WholeWeights(self._store, self._n_parts)
-            )
+            self._weights = self._make_weights(context)
             self._weights.init(parameters)
-        self._unsent = np.zeros_like(parameters)
+            self._unsent = np.zeros_like(parameters)
+        # What was left out of earlier pushes belongs to this worker's model alone until it is sent.
+        parameters += self._unsent
         self._sent_since_pull = np.zeros_like(parameters)
         self._n_unsent = self._n_steps = 0
         self._n_done = 0
         self._bytes_before = self._store.bytes_sent
+
+    def _make_weights(self, context: RankContext) -> WholeWeights | BlockWeights:
+        if self.send_above:
+            return BlockWeights(self._store, self._n_parts, self.send_above)
+        if context.exchange.compressor is None:
+            return WholeWeights(self._store, self._n_parts)
+        codec = single_payload_codec(context.exchange.compressor, self.name)
+        return CodedWeights(self._store, self._n_parts, codec, [part.start for part in context.model.parts])
 
     def batches(self, context: RankContext, epoch: int) -> Iterator[Batch]:
         """Batches until all workers together have done those of an epoch."""

@@ -1,4 +1,4 @@
-"""The weights of a model on a parameter server, with a count of the batches behind them: whole, or block by block.
+"""The weights of a model on a parameter server, with a count of the batches behind them: whole, coded, or in blocks.
 
 Workers push changes, which the server adds up. The count travels as one more number behind the weights, so that it
 always belongs to the values it is pulled with.
@@ -6,6 +6,7 @@ always belongs to the values it is pulled with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,6 +16,7 @@ from neural.model import FloatArray
 
 if TYPE_CHECKING:
     from collectives import Handle
+    from collectives.compression import GatheredCodec
     from collectives.parameter_server import Store
 
 _KEY = "weights"
@@ -47,6 +49,21 @@ class WholeWeights:
         """Weights, and the batches in them."""
         found = handle.wait()
         return found[:-1], round(float(found[-1]))
+
+
+@dataclass
+class CodedWeights(WholeWeights):
+    """Pushes go through a codec, array by array of the model; pulls carry all values. The count is never coded."""
+
+    codec: GatheredCodec
+    array_starts: Sequence[int]
+
+    def push(self, change: FloatArray, n_batches: int) -> FloatArray:
+        from collectives.parameter_server import PushCoder
+
+        coder = PushCoder(self.codec, [*self.array_starts, len(change)])
+        _, sent = self.store.push_coded_async(_KEY, np.append(change, change.dtype.type(n_batches)), coder)
+        return sent[:-1]
 
 
 @dataclass
