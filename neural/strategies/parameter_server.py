@@ -114,7 +114,7 @@ class ParameterServerStrategy(SteppedStrategy):
         self._source = BatchSource(rows, size, context.settings.sampling, seed, 0, 1)
 
     def _start_servers(self, context: RankContext) -> Membership:
-        """The coordinator on rank 0, its record to all ranks, a server on the first ones."""
+        """The coordinator on rank 0, its record to all ranks, a server on the first ones; with TLS where ranks use it."""
         from collectives.addresses import Listener
         from collectives.parameter_server import Coordinator, Membership, ParameterServer, StorePlan
 
@@ -129,11 +129,12 @@ class ParameterServerStrategy(SteppedStrategy):
             worker_deadline_seconds=60.0,
             lease_seconds=20.0,
         )
+        tls = context.communicator.tls
         record: dict[str, Any] = {}
         if context.rank == 0:
-            coordinator = self._resources.enter_context(Coordinator(plan, listener()))
+            coordinator = self._resources.enter_context(Coordinator(plan, listener(), tls=tls))
             record = coordinator.membership.as_dict()
-        membership = Membership.from_dict(_broadcast(context, record))
+        membership = Membership.from_dict(_broadcast(context, record), tls)
         if context.rank < self.n_servers:
             self._resources.enter_context(ParameterServer(membership, listener()))
         return membership
