@@ -114,7 +114,7 @@ class ParameterServerStrategy(SteppedStrategy):
         self._source = BatchSource(rows, size, context.settings.sampling, seed, 0, 1)
 
     def _start_servers(self, context: RankContext) -> Membership:
-        """The coordinator on rank 0, its record to all ranks, a server on the first ones; with TLS where ranks use it."""
+        """The coordinator on rank 0, its record to all ranks, a server on the first ones; TLS as ranks use it."""
         from collectives.addresses import Listener
         from collectives.parameter_server import Coordinator, Membership, ParameterServer, StorePlan
 
