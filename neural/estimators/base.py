@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from neural.collections import is_collection
+from neural.collections import is_dask_collection, is_spark_frame
 from neural.estimators.categories import CategoryColumns
 from neural.estimators.parameters import (
     checked_choice,
@@ -76,15 +76,14 @@ class NeuralEstimator(BaseEstimator):
     def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: tuple[Any, Any] | None = None) -> Self:
         """Train on the rows of X and their targets y: arrays, data frames, sparse matrices or Dask collections.
 
+        X may be a Spark DataFrame; y and `sample_weight` are then names of its columns.
         `sample_weight` says how much each row counts, all alike by default; rows of weight 0 are left out.
         `eval_set` are rows and targets to watch instead of a part of X: their score is recorded after every epoch.
         """
-        if is_collection(X):
-            from neural.estimators.collection_fitting import fit_collection
-
+        if is_dask_collection(X) or is_spark_frame(X):
             if eval_set is not None:
-                raise ValueError("eval_set is for rows in this process: with Dask collections use early_stopping=True")
-            fit_collection(self, X, y, sample_weight)
+                raise ValueError("eval_set is for rows in this process: with collections use early_stopping=True")
+            _fit_on_cluster(self, X, y, sample_weight)
             return self
         inputs, y, table = self._checked_rows(X, y)
         weights = checked_weights(sample_weight, inputs.shape[0])
@@ -214,6 +213,18 @@ class NeuralEstimator(BaseEstimator):
         super().__setstate__(state)
         if "parameters_" in vars(self):
             self._model = self._built()
+
+
+def _fit_on_cluster(estimator: NeuralEstimator, X: Any, y: Any, sample_weight: Any) -> None:
+    # Loaded here, so that nobody else waits for Dask or Spark.
+    if is_spark_frame(X):
+        from neural.estimators.frame_fitting import fit_frame
+
+        fit_frame(estimator, X, y, sample_weight)
+        return
+    from neural.estimators.collection_fitting import fit_collection
+
+    fit_collection(estimator, X, y, sample_weight)
 
 
 def _counted(rows: LocalRows) -> LocalRows:

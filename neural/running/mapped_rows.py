@@ -71,8 +71,7 @@ class MappedRows:
     def write_commit(self, commit: Commit) -> None:
         """Replace the last commit in one step."""
         fresh = self.folder / f"{_COMMIT}.{os.getpid()}.new"
-        with fresh.open("wb") as file:
-            np.savez(file, **commit.to_arrays())  # type: ignore[arg-type]
+        fresh.write_bytes(commit.to_bytes())
         fresh.replace(self.folder / _COMMIT)
 
     def read_commit(self) -> Commit | None:
@@ -80,5 +79,4 @@ class MappedRows:
         path = self.folder / _COMMIT
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as arrays:
-            return Commit.from_arrays({name: arrays[name] for name in arrays.files})
+        return Commit.from_bytes(path.read_bytes())
