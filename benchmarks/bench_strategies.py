@@ -117,16 +117,17 @@ def show(name: str, trained: Trained) -> None:
 def federated(digits: Digits) -> None:
     """FedSGD and FedAvg on clients with mixed digits, FedAvg on clients with two digits each: rounds to 95 %."""
     shared: dict[str, Any] = {"optimiser": "sgd", "hidden": (200, 200), "target_score": 0.95, "batch_size": 10}
-    for rate in (0.1, 0.5, 1.0):
-        asked = job("fedavg", {"local_batch_size": "all"}, max_epochs=400, learning_rate=rate, **shared)
-        show(f"fedsgd, mixed digits, rate {rate}", run(asked, digits))
+    for rate, momentum in ((0.1, 0.0), (0.5, 0.0), (1.0, 0.0), (0.2, 0.8)):
+        steps = {"local_batch_size": "all", "server_momentum": momentum}
+        asked = job("fedavg", steps, max_epochs=400, learning_rate=rate, **shared)
+        show(f"fedsgd, mixed digits, rate {rate}, momentum {momentum}", run(asked, digits))
     apart = {"partition": "classes", "local_epochs": 2}
-    for name, options in (
-        ("mixed digits, 10 clients a round", {"local_epochs": 5}),
-        ("2 digits a client, 50 clients a round", {**apart, "client_fraction": 0.5, "server_momentum": 0.7}),
-        ("2 digits a client, all in every round", {**apart, "client_fraction": 1.0, "server_momentum": 0.8}),
+    for name, rate, options in (
+        ("mixed digits, 10 clients a round", 0.1, {"local_epochs": 5}),
+        ("2 digits a client, 50 clients a round", 0.1, {**apart, "client_fraction": 0.5, "server_momentum": 0.7}),
+        ("2 digits a client, all in every round", 0.15, {**apart, "client_fraction": 1.0, "server_momentum": 0.8}),
     ):
-        asked = job("fedavg", options, max_epochs=100, learning_rate=0.1, **shared)
+        asked = job("fedavg", options, max_epochs=100, learning_rate=rate, **shared)
         show(f"fedavg, {name}", run(asked, digits))
 
 
