@@ -218,7 +218,7 @@ def text_of(figures: Sequence[Figure], target: float) -> str:
     return "\n".join(lines)
 
 
-def main() -> None:
+def main(arguments_given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.bench_neural", description=__doc__)
     parser.add_argument("--data-dir", type=Path, required=True)
     parser.add_argument("--systems", nargs="+", help="scikit-learn, ddp, alone, top_k, power_sgd or a strategy")
@@ -230,7 +230,7 @@ def main() -> None:
     parser.add_argument("--backend", choices=("threads", "processes"), default="processes")
     parser.add_argument("--schedule", choices=SCHEDULES, default="constant", help="of our own systems")
     parser.add_argument("--out", type=Path, default=Path("neural.jsonl"))
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(arguments_given)
     budget = Budget(
         arguments.epochs,
         arguments.batch_size,

@@ -20,6 +20,7 @@ from collectives.frames import Operation
 from collectives.groups import Regrouping, split
 from collectives.handles import Handle, InOrder
 from collectives.kernel_calls import KernelCalls
+from collectives.negotiation import TlsContexts
 from collectives.plans import Call, Planner
 from collectives.point_to_point import PointToPoint
 from collectives.reducers import Array, Reducer, find_reducer
@@ -47,6 +48,7 @@ class Communicator:
         timeout: float = DEFAULT_TIMEOUT,
         hosts: Sequence[str] = (),
         regrouping: Regrouping | None = None,
+        tls: TlsContexts | None = None,
     ) -> None:
         if not 0 < timeout < float("inf"):
             raise ValueError(f"timeout must be a finite number of seconds above 0, got {timeout}")
@@ -54,6 +56,8 @@ class Communicator:
         self.world_size = session.world_size
         self.timeout = timeout
         self.hosts = tuple(hosts)
+        # What ranks dial each other with; for others who open connections between the same machines.
+        self.tls = tls
         self._session = session
         self._regrouping = regrouping
         self._splits = 0

@@ -67,7 +67,7 @@ def join(rendezvous: Rendezvous, rank: int, listener: Listener, options: JoinOpt
     session = Session(transport, rendezvous.session, session_number(rendezvous.session), rendezvous.generation)
     regrouping = _SocketRegrouping(rendezvous, rank, options)
     if not options.shared_memory or len(set(rendezvous.hosts)) <= 1:
-        return Communicator(session, options.timeout, rendezvous.hosts, regrouping)
+        return Communicator(session, options.timeout, rendezvous.hosts, regrouping, options.tls)
     return _join_hosts(session, rendezvous, rank, options, regrouping)
 
 
@@ -76,7 +76,7 @@ def _join_hosts(
 ) -> Communicator:
     """Form the groups of each host and of the leaders out of the world of all ranks."""
     hosts = rendezvous.hosts
-    communicator = TwoLevelCommunicator(session, options.timeout, hosts, regrouping)
+    communicator = TwoLevelCommunicator(session, options.timeout, hosts, regrouping, options.tls)
     world = Communicator(session, options.join_timeout)
     try:
         local = split(world, regrouping, 0, hosts.index(hosts[rank]), None)

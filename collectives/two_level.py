@@ -14,6 +14,7 @@ import numpy as np
 
 from collectives.communicator import CallGuard, Communicator
 from collectives.groups import Regrouping
+from collectives.negotiation import TlsContexts
 from collectives.reducers import Array, Reducer, find_reducer
 from collectives.session import Session
 
@@ -22,9 +23,14 @@ class TwoLevelCommunicator(Communicator):
     """`local` holds the ranks of this host, the first of which leads; `leaders` is None on the others."""
 
     def __init__(
-        self, session: Session, timeout: float, hosts: Sequence[str], regrouping: Regrouping | None = None
+        self,
+        session: Session,
+        timeout: float,
+        hosts: Sequence[str],
+        regrouping: Regrouping | None = None,
+        tls: TlsContexts | None = None,
     ) -> None:
-        super().__init__(session, timeout, hosts, regrouping)
+        super().__init__(session, timeout, hosts, regrouping, tls)
         self._groups: list[Communicator] = []
         # Hosts in the order of their first ranks, which is also the order of their leaders.
         self._host_names = list(dict.fromkeys(hosts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
@@ -53,6 +54,18 @@ class Commit:
             **{f"strategy.{name}": np.asarray(value) for name, value in self.strategy.items()},
             **{name: value for name, value in best.items() if value is not None},
         }
+
+    def to_bytes(self) -> bytes:
+        """The arrays in one file."""
+        file = io.BytesIO()
+        np.savez(file, **self.to_arrays())  # type: ignore[arg-type]
+        return file.getvalue()
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Commit:
+        """What `to_bytes` wrote; executes nothing."""
+        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+            return cls.from_arrays({name: arrays[name] for name in arrays.files})
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Commit:

@@ -71,6 +71,7 @@ class RankContext:
             row_numbers=self.shard.numbers[batch.positions],
             n_rows=batch.n_rows,
             sum_over_ranks=self.sum_in_step if together else None,
+            weights=self.shard.weights_of(batch.positions),
         )
         loss = self.model.compute_gradients(inputs, targets, pass_, on_layer_ready)
         if not math.isfinite(loss):

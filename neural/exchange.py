@@ -14,7 +14,7 @@ from neural.model import FloatArray
 # Loaded when ranks exchange something: a fit in one process must not wait for the communication layer.
 if TYPE_CHECKING:
     from collectives import Communicator, Handle
-    from collectives.compression import Compressor, RankGroup
+    from collectives.compression import Compressor, GatheredCodec, RankGroup
 
 
 class Exchange:
@@ -65,3 +65,16 @@ def make_compressor(name: str | None, options: Mapping[str, Any]) -> Compressor 
         return Compressor(CODECS[name](**options))
     except TypeError as error:
         raise ValueError(f"compression_options do not fit compression={name!r}: {error}") from None
+
+
+def single_payload_codec(compressor: Compressor, strategy: str) -> GatheredCodec:
+    """The codec, for a strategy whose payloads go from one rank to another and are never summed on the way."""
+    from collectives.compression import CODECS, GatheredCodec
+
+    if isinstance(compressor.codec, GatheredCodec):
+        return compressor.codec
+    usable = [name for name, kind in CODECS.items() if issubclass(kind, GatheredCodec)]
+    raise ValueError(
+        f"strategy {strategy!r} cannot use compression={compressor.codec.name!r}, which sums payloads over all ranks: "
+        f"use {', '.join(usable[:-1])} or {usable[-1]}"
+    )

@@ -21,6 +21,7 @@ class LoneCommunicator:
     world_size = 1
     bytes_sent = 0
     hosts: tuple[str, ...] = ()
+    tls: None = None
 
     def all_reduce(self, array: Array, op: Any = "sum", *, out: Array | None = None, **_: Any) -> Array:
         """The array itself, as a copy."""

@@ -22,8 +22,18 @@ class Loss(ABC):
     classifies: ClassVar[bool]
 
     @abstractmethod
-    def value_and_gradient(self, outputs: FloatArray, targets: Any) -> tuple[float, FloatArray]:
-        """Loss and gradient, both sums over the rows (not means); may overwrite `outputs` with the gradient."""
+    def of_rows(self, outputs: FloatArray, targets: Any) -> tuple[FloatArray, FloatArray]:
+        """The loss of each row and its gradient; may overwrite `outputs` with the gradient."""
+
+    def value_and_gradient(
+        self, outputs: FloatArray, targets: Any, weights: FloatArray | None = None
+    ) -> tuple[float, FloatArray]:
+        """Loss and gradient, both weighted sums over the rows (not means); may overwrite `outputs`."""
+        losses, gradient = self.of_rows(outputs, targets)
+        if weights is None:
+            return float(losses.sum(dtype=np.float64)), gradient
+        gradient *= weights[:, None].astype(gradient.dtype)
+        return float(np.sum(losses * weights, dtype=np.float64)), gradient
 
     def value(self, outputs: FloatArray, targets: Any) -> float:
         """The loss summed over the rows."""
@@ -36,22 +46,22 @@ class CrossEntropy(Loss):
     name = "logistic"
     classifies = True
 
-    def value_and_gradient(self, outputs: FloatArray, targets: IntArray) -> tuple[float, FloatArray]:
+    def of_rows(self, outputs: FloatArray, targets: IntArray) -> tuple[FloatArray, FloatArray]:
         if outputs.shape[1] == 1:
             score = outputs[:, 0]
-            loss = float(np.sum(np.logaddexp(0.0, score) - targets * score, dtype=np.float64))
+            losses = np.logaddexp(0.0, score) - targets * score
             probabilities = probabilities_of(outputs)[:, 1:]
             probabilities[:, 0] -= targets
-            return loss, probabilities
+            return losses, probabilities
         rows = np.arange(len(outputs))
         outputs -= outputs.max(axis=1, keepdims=True)
         right = outputs[rows, targets]
         np.exp(outputs, out=outputs)
         totals = outputs.sum(axis=1, keepdims=True)
-        loss = float(np.sum(np.log(totals[:, 0]) - right, dtype=np.float64))
+        losses = np.log(totals[:, 0]) - right
         outputs /= totals
         outputs[rows, targets] -= 1.0
-        return loss, outputs
+        return losses, outputs
 
 
 class Hinge(Loss):
@@ -60,16 +70,15 @@ class Hinge(Loss):
     name = "hinge"
     classifies = True
 
-    def value_and_gradient(self, outputs: FloatArray, targets: IntArray) -> tuple[float, FloatArray]:
+    def of_rows(self, outputs: FloatArray, targets: IntArray) -> tuple[FloatArray, FloatArray]:
         signs = np.full_like(outputs, -1.0)
         if outputs.shape[1] == 1:
             signs[targets == 1] = 1.0
         else:
             signs[np.arange(len(outputs)), targets] = 1.0
         missing = 1.0 - signs * outputs
-        return float(np.maximum(missing, 0.0).sum(dtype=np.float64)), np.where(missing > 0.0, -signs, 0.0).astype(
-            outputs.dtype
-        )
+        gradient = np.where(missing > 0.0, -signs, 0.0).astype(outputs.dtype)
+        return np.maximum(missing, 0.0).sum(axis=1, dtype=np.float64), gradient
 
 
 class Squared(Loss):
@@ -78,9 +87,9 @@ class Squared(Loss):
     name = "squared"
     classifies = False
 
-    def value_and_gradient(self, outputs: FloatArray, targets: FloatArray) -> tuple[float, FloatArray]:
+    def of_rows(self, outputs: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
         outputs -= targets
-        return 0.5 * float(np.sum(np.square(outputs, dtype=np.float64))), outputs
+        return 0.5 * np.square(outputs, dtype=np.float64).sum(axis=1), outputs
 
 
 class Absolute(Loss):
@@ -89,9 +98,9 @@ class Absolute(Loss):
     name = "absolute"
     classifies = False
 
-    def value_and_gradient(self, outputs: FloatArray, targets: FloatArray) -> tuple[float, FloatArray]:
+    def of_rows(self, outputs: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
         outputs -= targets
-        return float(np.abs(outputs).sum(dtype=np.float64)), np.sign(outputs)
+        return np.abs(outputs).sum(axis=1, dtype=np.float64), np.sign(outputs)
 
 
 @dataclass(frozen=True)
@@ -102,11 +111,10 @@ class Huber(Loss):
     classifies = False
     delta: float = 1.0
 
-    def value_and_gradient(self, outputs: FloatArray, targets: FloatArray) -> tuple[float, FloatArray]:
+    def of_rows(self, outputs: FloatArray, targets: FloatArray) -> tuple[FloatArray, FloatArray]:
         outputs -= targets
         clipped = np.clip(outputs, -self.delta, self.delta)
-        loss = float(np.sum(clipped * (outputs - 0.5 * clipped), dtype=np.float64))
-        return loss, clipped
+        return np.sum(clipped * (outputs - 0.5 * clipped), axis=1, dtype=np.float64), clipped
 
 
 LOSSES: dict[str, type[Loss]] = {kind.name: kind for kind in (CrossEntropy, Hinge, Squared, Absolute, Huber)}

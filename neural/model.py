@@ -44,13 +44,14 @@ class Pass:
     """What layers may know of the batch that is trained on; predictions run without one.
 
     `row_numbers` are the global numbers of this rank's rows, `n_rows` counts the rows of the batch on all ranks that
-    `sum_over_ranks` spans; without `sum_over_ranks` this rank is alone.
+    `sum_over_ranks` spans; without `sum_over_ranks` this rank is alone. `weights` are those of the rows, 1 on average.
     """
 
     step: int
     row_numbers: IntArray
     n_rows: int
     sum_over_ranks: SumOverRanks | None = None
+    weights: FloatArray | None = None
 
 
 class Model(ABC):
@@ -89,8 +90,9 @@ class Model(ABC):
     ) -> float:
         """Fill `gradients` from this rank's rows; the loss of these rows.
 
-        Loss and gradients are sums over the rows divided by `pass_.n_rows`, so that those of all ranks add up to the
-        mean of the batch. Without rows both are zero, and the same calls are made. Penalties are no part of either.
+        Loss and gradients are weighted sums over the rows divided by `pass_.n_rows`, so that those of all ranks add up
+        to the mean of the batch. Without rows both are zero, and the same calls are made. Penalties are no part of
+        either.
         """
 
     @abstractmethod

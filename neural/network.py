@@ -104,7 +104,7 @@ class Network(Model):
         # Values that are not finite end training with an error that names the layer; numpy need not warn before.
         with np.errstate(over="ignore", invalid="ignore"):
             outputs = self.forward(inputs, pass_)
-            loss, gradient = self.loss.value_and_gradient(outputs, targets)
+            loss, gradient = self.loss.value_and_gradient(outputs, targets, pass_.weights)
             gradient *= 1.0 / pass_.n_rows
             self.backward(gradient, on_layer_ready)
         return loss / pass_.n_rows

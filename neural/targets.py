@@ -75,7 +75,9 @@ class ValueTargets:
         return values[:, 0] if self.one_dimensional else values
 
 
-def target_sums(y: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """Count, sum and sum of squares of each output: they add up over parts of a table."""
+def target_sums(y: npt.NDArray[Any], weights: FloatArray | None = None) -> npt.NDArray[np.float64]:
+    """Count, sum and sum of squares of each output, by weight: they add up over parts of a table."""
     values = np.asarray(y, np.float64).reshape(len(y), -1)
-    return np.stack([np.full(values.shape[1], float(len(values))), values.sum(axis=0), np.square(values).sum(axis=0)])
+    weight = np.ones((len(values), 1)) if weights is None else np.asarray(weights, np.float64)[:, None]
+    count = np.full(values.shape[1], weight.sum())
+    return np.stack([count, (weight * values).sum(axis=0), (weight * np.square(values)).sum(axis=0)])

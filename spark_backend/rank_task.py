@@ -1,4 +1,4 @@
-"""A rank: one task of a barrier stage that takes its binned shares, meets the other ranks and trains.
+"""A rank: one task of a barrier stage that takes its rows, meets the other ranks and trains.
 
 Spark starts all tasks of the stage together and ends all of them when one is lost, so a rank only has to notice that
 somebody else is gone. What goes wrong in a rank itself is told to the driver in words before the task fails.
@@ -9,11 +9,20 @@ from __future__ import annotations
 import contextlib
 import json
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
-from collectives import CollectiveError, JoinOptions, Listener, MismatchError, Rendezvous, join, this_host
+from collectives import (
+    CollectiveError,
+    Communicator,
+    JoinOptions,
+    Listener,
+    MismatchError,
+    Rendezvous,
+    join,
+    this_host,
+)
 from gbdt.callbacks import TrainingState
 from gbdt.objectives import RowError
 from gbdt.ranks.fit_report import RankReport, TreeCounts
@@ -51,38 +60,47 @@ class Watched:
     part: EvaluationPart
 
 
+class Order(Protocol):
+    """What ranks of any kind are told: at least where the driver is."""
+
+    @property
+    def driver(self) -> DriverAddress: ...
+
+
+RankWork = Callable[[Any, int, Any, Iterable[tuple[int, Any]]], Any]
+"""From (Spark's context of the task, rank, order, numbered rows of the rank) to what the driver collects."""
+
+
 @dataclass(frozen=True)
 class RankMain:
     """The function of the barrier stage; the rows of rank r are those of partition r."""
 
     order: Any  # broadcast
+    work: RankWork
 
-    def __call__(self, items: Iterable[tuple[int, BinnedShare | Watched]]) -> Iterator[RankReport]:
+    def __call__(self, items: Iterable[tuple[int, Any]]) -> Iterator[Any]:
         from pyspark import BarrierTaskContext
 
         context = BarrierTaskContext.get()
         rank = int(context.partitionId())
-        order: RankOrder = self.order.value
+        order: Order = self.order.value
         try:
-            yield _trained(context, rank, order, items)
+            yield self.work(context, rank, order, items)
         except Exception as error:
             if _is_own(error):
                 _tell_error(order, rank, error)
             raise
 
 
-def _trained(
+def grow_trees(
     context: Any, rank: int, order: RankOrder, items: Iterable[tuple[int, BinnedShare | Watched]]
 ) -> RankReport:
+    """The work of a rank of the tree learner."""
     n_threads = threads_of_rank(max(1, int(context.cpus())), order.n_jobs)
     task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
-    host = context.getTaskInfos()[rank].address.rpartition(":")[0] or context.getTaskInfos()[rank].address
+    data, watched = _own_rows(items, order)
     with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(Listener.tcp(host))
-        data, watched = _own_rows(items, order)
-        record = _record(context, order, listener)
-        one_host = len(set(record.hosts)) == 1
-        communicator = stack.enter_context(join(record, rank, listener, JoinOptions(shared_memory=one_host)))
+        communicator = stack.enter_context(met(context, rank, order.driver))
         line = stack.enter_context(RankLine(order.driver, rank)) if rank == 0 else None
         result = train_rank(
             communicator,
@@ -94,6 +112,17 @@ def _trained(
             resume=None if order.resume is None else Checkpoint.from_bytes(order.resume),
         )
     return result.report
+
+
+@contextlib.contextmanager
+def met(context: Any, rank: int, driver: DriverAddress) -> Iterator[Communicator]:
+    """Listen, tell all ranks where through Spark, and join them."""
+    address = str(context.getTaskInfos()[rank].address)
+    with Listener.tcp(address.rpartition(":")[0] or address) as listener:
+        record = _record(context, driver, listener)
+        one_host = len(set(record.hosts)) == 1
+        with join(record, rank, listener, JoinOptions(shared_memory=one_host)) as communicator:
+            yield communicator
 
 
 def _own_rows(
@@ -113,11 +142,10 @@ def _own_rows(
     return RankData.assembled(order.task.plan, partitions), sets
 
 
-def _record(context: Any, order: RankOrder, listener: Listener) -> Rendezvous:
+def _record(context: Any, driver: DriverAddress, listener: Listener) -> Rendezvous:
     """Tell all ranks where this one listens, through Spark, and learn where they do."""
     told = context.allGather(json.dumps([str(listener.address), this_host()]))
     places = [json.loads(each) for each in told]
-    driver = order.driver
     return Rendezvous(
         driver.session,
         tuple(str(address) for address, _ in places),
@@ -179,7 +207,7 @@ def _is_own(error: Exception) -> bool:
     return not isinstance(error, CollectiveError | OSError)
 
 
-def _tell_error(order: RankOrder, rank: int, error: Exception) -> None:
+def _tell_error(order: Order, rank: int, error: Exception) -> None:
     # The driver may be gone; then nobody waits for these words.
     with contextlib.suppress(CollectiveError, OSError), RankLine(order.driver, rank) as line:
         line.tell(Kind.ERROR, error_message(error))

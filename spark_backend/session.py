@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 from gbdt.objectives import RowError
-from gbdt.ranks.fit_report import RankReport
 from gbdt.ranks.losses import RanksLostError
-from gbdt.ranks.progress import Progress
 from spark_backend.cluster import BackgroundJob, SparkCluster
-from spark_backend.rank_task import RankMain, RankOrder, iteration_of
+from spark_backend.rank_task import Order, RankMain, RankWork
 from spark_backend.reports import DriverLine, Kind, Message
 
 _POLL_SECONDS = 0.1
@@ -35,24 +35,39 @@ class RankError(RuntimeError):
     """A rank failed by itself: training again would fail again."""
 
 
+class Follower(Protocol):
+    """Whoever is told what rank 0 says, in order, and may ask it to stop."""
+
+    @property
+    def stop_reason(self) -> str | None: ...
+
+    def add(self, report: Any) -> None: ...
+
+
 def run_ranks(
-    cluster: SparkCluster, line: DriverLine, order: RankOrder, shares_by_rank: Any, progress: Progress
-) -> list[RankReport]:
-    """Train with a rank for each partition of `shares_by_rank`; `progress` is told of every iteration, in order."""
+    cluster: SparkCluster,
+    line: DriverLine,
+    order: Order,
+    rows_by_rank: Any,
+    follower: Follower,
+    work: RankWork,
+    read: Callable[[bytes], Any],
+) -> list[Any]:
+    """What a rank for each partition of `rows_by_rank` returns from `work`; `read` makes reports of what they tell."""
     generation = order.driver.generation
-    stage = shares_by_rank.barrier().mapPartitions(RankMain(cluster.share(order)))
+    stage = rows_by_rank.barrier().mapPartitions(RankMain(cluster.share(order), work))
     group = f"dmlgbm-{cluster.session}-{generation}"
     job = BackgroundJob(cluster, stage.collect, group, f"DMLGBM: train, generation {generation}")
     try:
-        _follow(job, line, progress, _Starting(cluster, line))
+        _follow(job, line, _Hearing(follower, read), _Starting(cluster, line))
     except BaseException:
         job.cancel()
         raise
     try:
-        reports: list[RankReport] = job.result()
+        results: list[Any] = job.result()
     except Exception as error:
         raise RanksLostError(_reason(error)) from error
-    return reports
+    return results
 
 
 class _Starting:
@@ -76,28 +91,36 @@ class _Starting:
             raise RanksLostError(f"{n_ranks} ranks wait for as many slots, but there are {n_slots}")
 
 
-def _follow(job: BackgroundJob, line: DriverLine, progress: Progress, starting: _Starting) -> None:
+def _follow(job: BackgroundJob, line: DriverLine, hear: _Hearing, starting: _Starting) -> None:
     told = False
     while not job.done:
         message = line.next(_POLL_SECONDS)
         if message is None:
             starting.check()
         else:
-            _hear(message, progress)
-        if progress.stop_reason is not None and not told:
+            hear(message)
+        reason = hear.follower.stop_reason
+        if reason is not None and not told:
             told = True
-            line.stop(progress.stop_reason)
+            line.stop(reason)
     for message in line.rest(_SECONDS_FOR_LAST_WORDS if job.succeeded else _SECONDS_AFTER_LOSS):
-        _hear(message, progress)
+        hear(message)
 
 
-def _hear(message: Message, progress: Progress) -> None:
-    if message.kind == Kind.ERROR:
-        name, words, trace = json.loads(message.payload)
-        error = _KINDS[name](*words) if name in _KINDS else RankError(f"{name}: {words[0]}")
-        error.add_note(f"raised on rank {message.rank}:\n{trace}")
-        raise error
-    progress.add(iteration_of(message.payload))
+@dataclass(frozen=True)
+class _Hearing:
+    """Hands reports on; the error of a rank is raised here."""
+
+    follower: Follower
+    read: Callable[[bytes], Any]
+
+    def __call__(self, message: Message) -> None:
+        if message.kind == Kind.ERROR:
+            name, words, trace = json.loads(message.payload)
+            error = _KINDS[name](*words) if name in _KINDS else RankError(f"{name}: {words[0]}")
+            error.add_note(f"raised on rank {message.rank}:\n{trace}")
+            raise error
+        self.follower.add(self.read(message.payload))
 
 
 def _reason(error: Exception) -> str:

@@ -27,7 +27,7 @@ from gbdt.ranks.rank import Checkpoint
 from gbdt.ranks.row_set import RowSet
 from spark_backend.cluster import SparkCluster
 from spark_backend.ingestion import BinnedRows, BinnedShare, bin_shares, cut_bins, watched_shares
-from spark_backend.rank_task import RankOrder, Watched
+from spark_backend.rank_task import RankOrder, Watched, grow_trees, iteration_of
 from spark_backend.reports import DriverLine
 from spark_backend.row_sets import FrameRowSet
 from spark_backend.session import run_ranks
@@ -107,7 +107,7 @@ class _Run:
                 job.n_jobs,
                 progress.checkpoint.to_bytes() if progress.n_iterations else None,
             )
-            return run_ranks(cluster, line, order, rows, progress)
+            return run_ranks(cluster, line, order, rows, progress, grow_trees, iteration_of)
 
     # Where rows are.
 

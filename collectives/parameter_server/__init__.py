@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collectives.parameter_server.coded_values import PushCoder
 from collectives.parameter_server.consistency import Consistency, asp, bsp, ssp
 from collectives.parameter_server.coordinator_core import StorePlan
 from collectives.parameter_server.errors import (
@@ -30,6 +31,7 @@ __all__ = [
     "Momentum",
     "Optimiser",
     "ParameterServer",
+    "PushCoder",
     "RefusedError",
     "SnapshotError",
     "Store",

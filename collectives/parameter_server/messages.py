@@ -65,6 +65,20 @@ class Init:
 
 
 @dataclass(frozen=True)
+class CodedValues:
+    """Values of a dense array through a codec: pieces of so many numbers, padded to whole words, then some as they are.
+
+    `settings` are the codec's own, as JSON.
+    """
+
+    codec: str
+    settings: str
+    lengths: tuple[int, ...]
+    bodies: Array
+    rest: Array
+
+
+@dataclass(frozen=True)
 class Push:
     """Values for a dense array (rows is None) or for rows of a table."""
 
@@ -72,7 +86,7 @@ class Push:
     part: int
     clock: int
     rows: Array | None
-    values: Array
+    values: Array | CodedValues
 
 
 @dataclass(frozen=True)

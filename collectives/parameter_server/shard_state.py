@@ -8,8 +8,9 @@ others.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from collectives.compression import PayloadError
 from collectives.errors import ProtocolError
 from collectives.parameter_server.consistency import Consistency
 from collectives.parameter_server.messages import (
@@ -101,14 +102,18 @@ class ShardState:
         table = self.tables.get((push.key, push.part))
         if table is None:
             return Outcome(Status.UNKNOWN_KEY, self.frontier, "is not known: call init first")
-        if problem := table.problem_with(push.rows, push.values):
+        try:
+            values = table.plain(push.values)
+        except PayloadError as error:
+            return Outcome(Status.MISMATCH, self.frontier, str(error))
+        if problem := table.problem_with(push.rows, values):
             return Outcome(Status.MISMATCH, self.frontier, problem)
         if not self._consistency.collects:
-            table.apply([Contribution(push.rows, push.values)])
+            table.apply([Contribution(push.rows, values)])
         elif push.clock < self.frontier:
             return Outcome(Status.LATE, self.frontier, f"step {push.clock} is over")
         else:
-            self._held.setdefault(push.clock, []).append((worker, push))
+            self._held.setdefault(push.clock, []).append((worker, replace(push, values=values)))
         return self._done()
 
     def _advance(self, worker: int, clock: int) -> Outcome:
@@ -152,7 +157,8 @@ class ShardState:
                 by_table[name], key=lambda entry: entry[0]
             )  # stable: a worker's own pushes keep their order
             n_workers = len({worker for worker, _ in pushes})
-            self.tables[name].apply([Contribution(push.rows, push.values) for _, push in pushes], n_workers)
+            table = self.tables[name]
+            table.apply([Contribution(push.rows, table.plain(push.values)) for _, push in pushes], n_workers)
 
     def _restore(self, worker: int, copy: ShardCopy) -> Outcome:
         others = sorted(set(self.clocks) - {worker})

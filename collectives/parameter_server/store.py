@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from math import prod
 from types import TracebackType
 from typing import Any, Self
@@ -20,6 +21,7 @@ from collectives.errors import ProtocolError
 from collectives.handles import Handle
 from collectives.parameter_server.calls import Calls, Request, Subject
 from collectives.parameter_server.codec import DTYPES, Array
+from collectives.parameter_server.coded_values import PushCoder
 from collectives.parameter_server.errors import KeyMismatchError
 from collectives.parameter_server.membership import Membership
 from collectives.parameter_server.messages import (
@@ -190,6 +192,22 @@ class Store:
         """Like `push`; the array may be changed as soon as this returns."""
         return self._start("push", key, self._push_requests("push", key, value, timeout), self._applied, timeout)
 
+    def push_coded_async(
+        self, key: str, value: npt.ArrayLike, coder: PushCoder, *, timeout: float | None = None
+    ) -> tuple[Handle[bool], Array]:
+        """Like `push_async`, through a codec; also what the servers make of it. The rest is the caller's to send."""
+        plain = self._push_requests("push", key, value, timeout)
+        requests: list[Request] = []
+        applied: list[Array] = []
+        for shard, push in plain:
+            assert isinstance(push, Push)
+            assert isinstance(push.values, np.ndarray)
+            coded, sent = coder.coded(push.values, sum(map(len, applied)))
+            requests.append((shard, replace(push, values=coded)))
+            applied.append(sent)
+        handle = self._start("push", key, requests, self._applied, timeout)
+        return handle, np.concatenate(applied).reshape(np.shape(value))
+
     def _push_requests(self, operation: str, key: str, value: npt.ArrayLike, timeout: float | None) -> list[Request]:
         spec, array = self._spec_of(key, operation, timeout), np.asarray(value)
         self._check_fits(operation, key, spec, array, spec.shape, rows=False)
@@ -325,7 +343,11 @@ class Store:
 
         With backup workers, one that fell behind skips what is over.
         """
-        return self._advance_to(max(self._clock + 1, self._seen, to), timeout).wait()
+        return self.advance_async(to=to, timeout=timeout).wait()
+
+    def advance_async(self, *, to: int = 0, timeout: float | None = None) -> Handle[int]:
+        """Like `advance`; what this worker starts next belongs to its new step already."""
+        return self._advance_to(max(self._clock + 1, self._seen, to), timeout)
 
     def _advance_to(self, clock: int, timeout: float | None) -> Handle[int]:
         requests = [(shard, Advance(clock)) for shard in self._shards]

@@ -14,7 +14,8 @@ import numpy as np
 
 from collectives.errors import ProtocolError
 from collectives.parameter_server.codec import DTYPES, Array
-from collectives.parameter_server.messages import KeySpec, TableCopy
+from collectives.parameter_server.coded_values import decoded
+from collectives.parameter_server.messages import CodedValues, KeySpec, TableCopy
 from collectives.parameter_server.optimisers import optimiser_from
 
 MOST_PARTS = 1 << 16
@@ -94,6 +95,10 @@ class Table:
             self._slots[:, :n_rows].copy(),
             self._steps[:n_rows].copy(),
         )
+
+    def plain(self, values: Array | CodedValues) -> Array:
+        """What was pushed, decoded; PayloadError where that makes no sense."""
+        return decoded(values, self.dtype, self.width) if isinstance(values, CodedValues) else values
 
     def problem_with(self, rows: Array | None, values: Array | None) -> str:
         """Why a push (or without values a pull) does not fit this key; empty if it does."""

@@ -7,7 +7,7 @@ training has succeeded.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from neural.collections import is_collection
+from neural.collections import is_dask_collection, is_spark_frame
 from neural.estimators.categories import CategoryColumns
 from neural.estimators.parameters import (
     checked_choice,
@@ -25,6 +25,7 @@ from neural.estimators.parameters import (
     checked_number,
     training_settings,
 )
+from neural.estimators.weights import WeightArray, checked_weights, mean_weight
 from neural.history import TrainingHistory
 from neural.model import FloatArray, Inputs, IntArray, Model
 from neural.plans import ModelPlan
@@ -67,32 +68,35 @@ class NeuralEstimator(BaseEstimator):
         """The model for inputs like these and these targets."""
 
     @abstractmethod
-    def _targets_of(self, y: Any, dtype: str) -> tuple[Targets, FloatArray | IntArray]:
+    def _targets_of(self, y: Any, dtype: str, weights: WeightArray | None) -> tuple[Targets, FloatArray | IntArray]:
         """What there is to predict, and y in its numbers."""
 
     # Training.
 
-    def fit(self, X: Any, y: Any, eval_set: tuple[Any, Any] | None = None) -> Self:
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, eval_set: tuple[Any, Any] | None = None) -> Self:
         """Train on the rows of X and their targets y: arrays, data frames, sparse matrices or Dask collections.
 
+        X may be a Spark DataFrame; y and `sample_weight` are then names of its columns.
+        `sample_weight` says how much each row counts, all alike by default; rows of weight 0 are left out.
         `eval_set` are rows and targets to watch instead of a part of X: their score is recorded after every epoch.
         """
-        if is_collection(X):
-            from neural.estimators.collection_fitting import fit_collection
-
+        if is_dask_collection(X) or is_spark_frame(X):
             if eval_set is not None:
-                raise ValueError("eval_set is for rows in this process: with Dask collections use early_stopping=True")
-            fit_collection(self, X, y)
+                raise ValueError("eval_set is for rows in this process: with collections use early_stopping=True")
+            _fit_on_cluster(self, X, y, sample_weight)
             return self
         inputs, y, table = self._checked_rows(X, y)
-        targets, values = self._targets_of(y, table.dtype)
+        weights = checked_weights(sample_weight, inputs.shape[0])
+        if weights is not None:
+            weights = weights / mean_weight(float(weights.sum()), int(np.count_nonzero(weights)))
+        targets, values = self._targets_of(y, table.dtype, weights)
         seed = self._seed()
-        rows = LocalRows(inputs, values)
+        rows = _counted(LocalRows(inputs, values, weights))
         if eval_set is not None:
-            rows = LocalRows(inputs, values, self._watched(*eval_set, table, targets))
+            rows = replace(rows, validation=self._watched(*eval_set, table, targets))
         elif self.early_stopping:
-            learnt, watched = self._split(inputs.shape[0], seed)
-            rows = LocalRows(inputs[learnt], values[learnt], (inputs[watched], values[watched]))
+            learnt, watched = self._split(rows.inputs.shape[0], seed)
+            rows = replace(_taken(rows, learnt), validation=_taken(rows, watched))
         job = self._job(rows.inputs.shape[0], table, targets, seed)
         survivor = Survivor(job, checked_integer("max_restarts", self.max_restarts, 0))
         trained = train_here(job, rows, self._n_local_ranks(rows.inputs.shape[0]), self.backend, survivor)
@@ -129,13 +133,13 @@ class NeuralEstimator(BaseEstimator):
         """The same for the same integer; a fresh one for None."""
         return int(check_random_state(self.random_state).randint(2**31 - 1))
 
-    def _watched(self, X: Any, y: Any, table: InputTable, targets: Targets) -> tuple[Inputs, FloatArray | IntArray]:
+    def _watched(self, X: Any, y: Any, table: InputTable, targets: Targets) -> LocalRows:
         labels = np.asarray(y)
         if isinstance(targets, ClassTargets):
             unknown = np.setdiff1d(labels, targets.classes)
             if len(unknown):
                 raise ValueError(f"y of eval_set has the label {unknown[0]!r}, which y does not have")
-        return self._numbers(X, table.categories, table.dtype), targets.encoded(labels, table.dtype)
+        return LocalRows(self._numbers(X, table.categories, table.dtype), targets.encoded(labels, table.dtype))
 
     def _split(self, n_rows: int, seed: int) -> tuple[IntArray, IntArray]:
         """Rows to learn from and rows to watch."""
@@ -209,3 +213,27 @@ class NeuralEstimator(BaseEstimator):
         super().__setstate__(state)
         if "parameters_" in vars(self):
             self._model = self._built()
+
+
+def _fit_on_cluster(estimator: NeuralEstimator, X: Any, y: Any, sample_weight: Any) -> None:
+    # Loaded here, so that nobody else waits for Dask or Spark.
+    if is_spark_frame(X):
+        from neural.estimators.frame_fitting import fit_frame
+
+        fit_frame(estimator, X, y, sample_weight)
+        return
+    from neural.estimators.collection_fitting import fit_collection
+
+    fit_collection(estimator, X, y, sample_weight)
+
+
+def _counted(rows: LocalRows) -> LocalRows:
+    """The rows that have weight."""
+    if rows.weights is None or rows.weights.all():
+        return rows
+    return _taken(rows, np.flatnonzero(rows.weights))
+
+
+def _taken(rows: LocalRows, places: IntArray) -> LocalRows:
+    weights = None if rows.weights is None else rows.weights[places]
+    return LocalRows(rows.inputs[places], rows.targets[places], weights)

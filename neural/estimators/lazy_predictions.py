@@ -1,4 +1,7 @@
-"""Predictions of Dask collections: the same method, made block by block when the result is computed."""
+"""Predictions of rows on a cluster: the same method, made block by block when the result is computed.
+
+A Dask collection gives a lazy collection, a Spark frame gives the frame with one more column.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from neural.collections import is_collection
+from neural.collections import is_dask_collection, is_spark_frame
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -19,7 +22,9 @@ def lazy_on_collections(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(self: Any, X: Any) -> Any:
-        if not is_collection(X):
+        if is_spark_frame(X):
+            return _predicted_column(self, X, method)
+        if not is_dask_collection(X):
             return method(self, X)
         from dask_backend.prediction import BlockPrediction, predict_blocks
 
@@ -39,7 +44,28 @@ class _BlockMethod:
         self.name = name
 
     def __call__(self, estimator: Any, X: Any, n_threads: int) -> Any:
+        if hasattr(X, "to_pandas"):  # Spark brings Arrow tables
+            X = X.to_pandas()
+            X = X if hasattr(estimator, "feature_names_in_") else X.to_numpy()
         return getattr(estimator, self.name)(X)
+
+
+# What the column of a prediction on Spark is called: Spark ML's names.
+_COLUMN_NAMES = {"predict": "prediction", "predict_proba": "probability", "decision_function": "rawPrediction"}
+
+
+def _predicted_column(estimator: Any, X: Any, method: Callable[..., Any]) -> Any:
+    from spark_backend.frames import columns_of_model
+    from spark_backend.prediction import ColumnPrediction, predict_column
+
+    check_is_fitted(estimator)
+    names = getattr(estimator, "feature_names_in_", None)
+    names = None if names is None else [str(name) for name in names]
+    row = np.zeros((1, estimator.n_features_in_), np.float32)
+    example = method(estimator, row if names is None else _frame(row, names))
+    columns = columns_of_model(X, names, estimator.n_features_in_)
+    name = method.__name__
+    return predict_column(X, columns, estimator, ColumnPrediction(_BlockMethod(name), example, _COLUMN_NAMES[name]))
 
 
 def _example_row(estimator: Any, X: Any) -> Any:
@@ -47,8 +73,10 @@ def _example_row(estimator: Any, X: Any) -> Any:
     names = getattr(X, "columns", None)
     width = X.shape[1] if len(X.shape) == 2 else estimator.n_features_in_
     row = np.zeros((1, int(width)), np.float32)
-    if names is None:
-        return row
+    return row if names is None else _frame(row, names)
+
+
+def _frame(row: Any, names: Any) -> Any:
     import pandas as pd
 
     return pd.DataFrame(row, columns=names)

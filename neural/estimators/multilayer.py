@@ -18,7 +18,7 @@ from neural.plans import NetworkPlan
 from neural.schedules import ScheduleName
 from neural.targets import Targets
 
-Backend = Literal["auto", "threads", "processes", "dask"]
+Backend = Literal["auto", "threads", "processes", "dask", "spark"]
 
 
 class _MultiLayer:

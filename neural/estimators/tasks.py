@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
 from neural.estimators.base import NeuralEstimator
 from neural.estimators.lazy_predictions import lazy_on_collections
+from neural.estimators.weights import WeightArray
 from neural.losses import probabilities_of
 from neural.model import FloatArray, IntArray
 from neural.targets import ClassTargets, Targets, ValueTargets, target_sums
@@ -22,7 +23,7 @@ class NeuralClassifier(ClassifierMixin, NeuralEstimator):
 
     _classifies = True
 
-    def _targets_of(self, y: Any, dtype: str) -> tuple[Targets, IntArray]:
+    def _targets_of(self, y: Any, dtype: str, weights: WeightArray | None) -> tuple[Targets, IntArray]:
         check_classification_targets(y)
         labels = column_or_1d(y, warn=True)
         targets = ClassTargets(np.unique(labels))
@@ -59,11 +60,11 @@ class NeuralRegressor(RegressorMixin, NeuralEstimator):
 
     _classifies = False
 
-    def _targets_of(self, y: Any, dtype: str) -> tuple[Targets, FloatArray]:
+    def _targets_of(self, y: Any, dtype: str, weights: WeightArray | None) -> tuple[Targets, FloatArray]:
         values = check_array(y, dtype=np.float64, ensure_2d=False, input_name="y")
         if values.ndim == 2 and values.shape[1] == 1:
             values = column_or_1d(values, warn=True)
-        targets = ValueTargets.from_sums(target_sums(values), values.ndim == 1)
+        targets = ValueTargets.from_sums(target_sums(values, weights), values.ndim == 1)
         return targets, targets.encoded(values, dtype)
 
     @lazy_on_collections

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from threadpoolctl import threadpool_limits
@@ -23,7 +23,7 @@ from dask_backend.worker_store import WorkerStore, drop_store
 from gbdt.ranks.losses import RanksLostError as LostOnCluster
 from neural.commits import Commit
 from neural.lone_communicator import LoneCommunicator
-from neural.running.generations import RanksLostError, Survivor
+from neural.running.generations import CommitKeeper, RanksLostError, Survivor
 from neural.running.row_parts import PartTable, RowPart
 from neural.training import Job, Trained, train
 
@@ -48,19 +48,6 @@ class WorkerPlace:
     """Where a rank runs."""
 
     worker: str
-
-
-@dataclass
-class CommitKeeper:
-    """Takes the commits of rank 0 as they come."""
-
-    survivor: Survivor
-    stop_reason: str | None = field(default=None, init=False)
-
-    def add(self, report: Commit | None) -> None:
-        """A report; one that was fetched before is empty by now."""
-        if report is not None:
-            self.survivor.keep(report)
 
 
 def train_on_cluster(

@@ -69,3 +69,16 @@ class Survivor:
             raise TrainingLostError(
                 f"Ranks were lost {len(self.losses)} times, but max_restarts={self.max_restarts}:\n{told}"
             ) from error
+
+
+@dataclass
+class CommitKeeper:
+    """Takes the commits of rank 0 as they come."""
+
+    survivor: Survivor
+    stop_reason: str | None = field(default=None, init=False)
+
+    def add(self, report: Commit | None) -> None:
+        """A report; one that was fetched before is empty by now."""
+        if report is not None:
+            self.survivor.keep(report)

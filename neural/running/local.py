@@ -31,16 +31,17 @@ PLACES = ("threads", "processes")
 
 @dataclass(frozen=True)
 class LocalRows:
-    """Rows to learn from and, unless None, rows to watch; all in this process."""
+    """Rows to learn from and, unless None, rows to watch; all in this process. Weights are those of `RowShard`."""
 
     inputs: Inputs
     targets: FloatArray | IntArray
-    validation: tuple[Inputs, FloatArray | IntArray] | None = None
+    weights: FloatArray | None = None
+    validation: LocalRows | None = None
 
     def shards(self, rank: int, world_size: int) -> tuple[RowShard, RowShard | None]:
         """One rank's view of them."""
-        watched = None if self.validation is None else RowShard.of_all(*self.validation, rank, world_size)
-        return RowShard.of_all(self.inputs, self.targets, rank, world_size), watched
+        watched = None if self.validation is None else self.validation.shards(rank, world_size)[0]
+        return RowShard.of_all(self.inputs, self.targets, rank, world_size, self.weights), watched
 
 
 def train_here(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -28,11 +28,14 @@ class MappedRows:
     def write(cls, folder: Path, rows: LocalRows) -> MappedRows:
         """Put the rows into a folder."""
         shapes: dict[str, tuple[int, int]] = {}
-        tables = {"training": (rows.inputs, rows.targets)}
+        tables = {"training": rows}
         if rows.validation is not None:
             tables["validation"] = rows.validation
-        for name, (inputs, targets) in tables.items():
-            np.save(folder / f"{name}.targets.npy", targets)
+        for name, table in tables.items():
+            inputs = table.inputs
+            np.save(folder / f"{name}.targets.npy", table.targets)
+            if table.weights is not None:
+                np.save(folder / f"{name}.weights.npy", table.weights)
             shapes[name] = inputs.shape
             if isinstance(inputs, np.ndarray):
                 np.save(folder / f"{name}.inputs.npy", inputs)
@@ -43,18 +46,23 @@ class MappedRows:
 
     def read(self) -> LocalRows:
         """The rows, mapped and not copied."""
+        watched = self._table("validation") if "validation" in self.shapes else None
+        return replace(self._table("training"), validation=watched)
+
+    def _table(self, name: str) -> LocalRows:
         from neural.running.local import LocalRows
 
-        return LocalRows(*self._table("training"), self._table("validation") if "validation" in self.shapes else None)
+        has_weights = (self.folder / f"{name}.weights.npy").exists()
+        weights = self._array(f"{name}.weights") if has_weights else None
+        return LocalRows(self._inputs(name), self._array(f"{name}.targets"), weights)
 
-    def _table(self, name: str) -> tuple[Any, Any]:
-        targets = self._array(f"{name}.targets")
+    def _inputs(self, name: str) -> Any:
         if (self.folder / f"{name}.inputs.npy").exists():
-            return self._array(f"{name}.inputs"), targets
+            return self._array(f"{name}.inputs")
         from scipy.sparse import csr_matrix
 
         parts = tuple(self._array(f"{name}.{part}") for part in ("data", "indices", "indptr"))
-        return csr_matrix(parts, shape=self.shapes[name]), targets
+        return csr_matrix(parts, shape=self.shapes[name])
 
     def _array(self, name: str) -> Any:
         # A plain array over the mapping: numpy takes slower paths for subclasses.
@@ -63,8 +71,7 @@ class MappedRows:
     def write_commit(self, commit: Commit) -> None:
         """Replace the last commit in one step."""
         fresh = self.folder / f"{_COMMIT}.{os.getpid()}.new"
-        with fresh.open("wb") as file:
-            np.savez(file, **commit.to_arrays())  # type: ignore[arg-type]
+        fresh.write_bytes(commit.to_bytes())
         fresh.replace(self.folder / _COMMIT)
 
     def read_commit(self) -> Commit | None:
@@ -72,5 +79,4 @@ class MappedRows:
         path = self.folder / _COMMIT
         if not path.exists():
             return None
-        with np.load(path, allow_pickle=False) as arrays:
-            return Commit.from_arrays({name: arrays[name] for name in arrays.files})
+        return Commit.from_bytes(path.read_bytes())

@@ -20,11 +20,12 @@ from neural.shards import RowShard
 
 @dataclass(frozen=True)
 class RowPart:
-    """The rows of one partition, as numbers."""
+    """The rows of one partition, as numbers; all parts have weights, or none has."""
 
     number: int
     inputs: Inputs
     targets: FloatArray | IntArray
+    weights: FloatArray | None = None
 
 
 @dataclass(frozen=True)
@@ -50,16 +51,20 @@ class PartTable:
         numbers = concatenated([np.arange(firsts[part.number], firsts[part.number + 1]) for part in ordered])
         inputs = stacked([part.inputs for part in ordered])
         targets = concatenated([part.targets for part in ordered])
+        given = [part.weights for part in ordered if part.weights is not None]
+        weights = concatenated(given) if given else None
         if not self.held_out:
-            return RowShard.of_part(inputs, targets, numbers, self.n_rows), None
+            return RowShard.of_part(inputs, targets, numbers, self.n_rows, weights), None
         everywhere = self._held_out(0, self.n_rows)
         watched = everywhere[numbers]
         places = np.where(everywhere, np.cumsum(everywhere), np.cumsum(~everywhere)) - 1
         n_watched = int(everywhere.sum())
-        return (
-            RowShard.of_part(inputs[~watched], targets[~watched], places[numbers[~watched]], self.n_rows - n_watched),
-            RowShard.of_part(inputs[watched], targets[watched], places[numbers[watched]], n_watched),
-        )
+
+        def of(chosen: npt.NDArray[np.bool_], n_rows: int) -> RowShard:
+            own = None if weights is None else weights[chosen]
+            return RowShard.of_part(inputs[chosen], targets[chosen], places[numbers[chosen]], n_rows, own)
+
+        return of(~watched, self.n_rows - n_watched), of(watched, n_watched)
 
     def _held_out(self, first: int, last: int) -> npt.NDArray[np.bool_]:
         return held_out_rows(np.arange(first, last, dtype=np.int64), self.held_out, self.seed)

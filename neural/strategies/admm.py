@@ -14,6 +14,7 @@ import numpy as np
 
 from neural.batches import Batch
 from neural.context import RankContext
+from neural.exchange import single_payload_codec
 from neural.model import FloatArray
 from neural.strategies.base import Strategy
 from neural.strategies.own_rows import weight_of_rank
@@ -24,11 +25,11 @@ from neural.strategies.parameter_server import ParameterServerStrategy
 class ADMM(Strategy):
     """`rho` holds ranks together; `local_epochs` passes over its rows bring a rank near the minimum of its problem.
 
-    An epoch of the training loop is `rounds` rounds; between rounds a rank may be `staleness` rounds ahead.
+    An epoch of the training loop is `rounds` rounds; between rounds a rank may be `staleness` rounds ahead. A codec
+    carries what ranks hand in; what it leaves out goes with what they hand in next.
     """
 
     name = "admm"
-    takes_compression = False
     synchronous = False
     rho: float = 1.0
     local_epochs: int = 5
@@ -51,6 +52,8 @@ class ADMM(Strategy):
 
     def check(self, context: RankContext) -> None:
         super().check(context)
+        if context.exchange.compressor is not None:
+            single_payload_codec(context.exchange.compressor, self.name)
         self._server.check(context)
         if context.model.n_layers != 1 or len(context.model.buffers):
             raise ValueError(

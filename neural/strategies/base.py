@@ -46,7 +46,7 @@ class Strategy(ABC):
     """Base of all strategies; see the module docstring for the order of calls."""
 
     name: ClassVar[str]
-    # Whether `context.exchange` carries what ranks send, so that `compression=` has an effect.
+    # Whether ranks send changes that add up, so that what a codec of `compression=` leaves out can be sent later.
     takes_compression: ClassVar[bool] = True
     # Whether training may go on with fewer ranks after one was lost.
     elastic: ClassVar[bool] = True
@@ -61,7 +61,10 @@ class Strategy(ABC):
     def check(self, context: RankContext) -> None:
         """Raise ValueError if this strategy cannot train this model with these settings."""
         if context.settings.compression is not None and not self.takes_compression:
-            raise ValueError(f"strategy {self.name!r} cannot use compression={context.settings.compression!r}")
+            raise ValueError(
+                f"strategy {self.name!r} cannot use compression={context.settings.compression!r}: its ranks need exact "
+                "values inside a step, and what a codec leaves out of them cannot be sent later; set compression=None"
+            )
 
     def begin(self, context: RankContext) -> None:  # noqa: B027 - most strategies have nothing to make
         """Make the state of a run."""

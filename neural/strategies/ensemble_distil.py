@@ -113,7 +113,10 @@ class EnsembleDistil(SteppedStrategy):
         pass_ = Pass(context.step, context.shard.numbers[batch.positions], batch.n_rows, None)
         outputs = model.forward(inputs, pass_)
         soft = probabilities_of(outputs / self.temperature) - teaching
-        loss, hard = model.loss.value_and_gradient(outputs.copy(), targets)
+        weights = context.shard.weights_of(batch.positions)
+        loss, hard = model.loss.value_and_gradient(outputs.copy(), targets, weights)
+        if weights is not None:
+            soft *= weights[:, None].astype(soft.dtype)
         # The gradient of softened answers shrinks with the temperature; times it, both halves stay comparable.
         slope = (1.0 - self.soft) * hard + self.soft * self.temperature * soft[:, -hard.shape[1] :]
         model.backward((slope / batch.n_rows).astype(outputs.dtype))

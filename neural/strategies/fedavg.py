@@ -92,7 +92,10 @@ class FedAvg(Strategy):
         self._sum.check(context)
         plain = self.aggregator == "mean" and not self.secure
         if not plain and context.settings.compression is not None:
-            raise ValueError("compression needs updates that are added up openly: aggregator='mean', secure=False")
+            raise ValueError(
+                f"strategy {self.name!r} can use compression={context.settings.compression!r} only for updates "
+                "that are added up openly: set aggregator='mean' and secure=False, or compression=None"
+            )
         if self.epsilon is not None:
             affordable = rounds_within(self.noise_multiplier, self.client_fraction, self.epsilon, self.delta)
             if context.settings.max_epochs > affordable:

@@ -19,6 +19,7 @@ import numpy as np
 
 from neural.batches import Batch
 from neural.context import RankContext
+from neural.exchange import single_payload_codec
 from neural.model import FloatArray, IntArray
 from neural.random_numbers import hash_of, permutation
 from neural.strategies.base import SteppedStrategy
@@ -55,15 +56,9 @@ class Gossip(SteppedStrategy):
         compressor = context.exchange.compressor
         if compressor is None:
             return
-        from collectives.compression import GatheredCodec
-
         if self.neighbours == "random":
             raise ValueError("compression needs lasting neighbours: use neighbours='ring'")
-        if not isinstance(compressor.codec, GatheredCodec):
-            raise ValueError(
-                f"gossip cannot use compression={context.settings.compression!r}, which sums payloads over all ranks: "
-                "use fp16, bf16, int8, one_bit or top_k"
-            )
+        single_payload_codec(compressor, self.name)
 
     def begin_epoch(self, context: RankContext) -> None:
         parameters = context.model.parameters
@@ -108,11 +103,10 @@ class Gossip(SteppedStrategy):
 
     def _told_mean(self, context: RankContext) -> FloatArray:
         """Tell what has changed, hear it from the neighbours, and the mean of what everybody is known to be."""
-        from collectives.compression import GatheredCodec, Layout, Round
+        from collectives.compression import Layout, Round
 
         assert context.exchange.compressor is not None
-        codec = context.exchange.compressor.codec
-        assert isinstance(codec, GatheredCodec)
+        codec = single_payload_codec(context.exchange.compressor, self.name)
         model, own = context.model, self._told[context.rank]
         for part in model.parts:
             layout = Layout((part.stop - part.start,), model.parameters.dtype)

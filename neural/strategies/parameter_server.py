@@ -18,11 +18,12 @@ import numpy as np
 
 from neural.batches import Batch, BatchSource
 from neural.context import RankContext
+from neural.exchange import single_payload_codec
 from neural.model import FloatArray
 from neural.random_numbers import hash_of
 from neural.strategies.base import SteppedStrategy
 from neural.strategies.local_sgd import average_buffers
-from neural.strategies.server_weights import BlockWeights, WholeWeights
+from neural.strategies.server_weights import BlockWeights, CodedWeights, WholeWeights
 
 if TYPE_CHECKING:
     from collectives import Handle
@@ -38,12 +39,12 @@ class ParameterServerStrategy(SteppedStrategy):
 
     Workers push after every `push_interval` steps and pull after every `pull_interval`. With `double_buffer` a pull
     goes on while the next steps are computed, and its result is taken at the next pull. `send_above` = t pushes
-    only blocks that changed by more than t times the root mean square; the rest waits. `n_servers` run beside the
-    first ranks; where ranks are on several machines, they are reached at `server_host`, which is rank 0's.
+    only blocks that changed by more than t times the root mean square; the rest waits. A codec carries pushes; what
+    it leaves out waits too. `n_servers` run beside the first ranks; where ranks are on several machines, they are
+    reached at `server_host`, which is rank 0's.
     """
 
     name = "parameter_server"
-    takes_compression = False
     synchronous = False
     consistency: Literal["bsp", "ssp", "asp"] = "bsp"
     staleness: int | None = None
@@ -57,6 +58,7 @@ class ParameterServerStrategy(SteppedStrategy):
     _resources: ExitStack = field(init=False, default_factory=ExitStack)
     _weights: WholeWeights | BlockWeights | None = field(init=False, default=None)
     _pulling: Handle[FloatArray] | None = field(init=False, default=None)
+    _advancing: Handle[int] | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.consistency not in ("bsp", "ssp", "asp"):
@@ -83,6 +85,10 @@ class ParameterServerStrategy(SteppedStrategy):
             raise ValueError("ranks are on several machines: give server_host, the address of the machine of rank 0")
         if self.n_servers > 1 and self.server_host is not None:
             raise ValueError("server_host is the address of one machine: use n_servers=1")
+        if context.exchange.compressor is not None:
+            if self.send_above:
+                raise ValueError("send_above and compression exclude each other: set send_above=0 or compression=None")
+            single_payload_codec(context.exchange.compressor, self.name)
         if not len(context.shard.owned):
             raise ValueError(f"rank {context.rank} has no rows: every worker of a parameter server needs some")
 
@@ -93,6 +99,7 @@ class ParameterServerStrategy(SteppedStrategy):
 
         self._resources = ExitStack()
         self._weights = None
+        self._pulling = self._advancing = None
         membership = self._start_servers(context)
         timeout = getattr(context.communicator, "timeout", 120.0)
         self._store: Store = self._resources.enter_context(Store(membership, context.rank, timeout))
@@ -107,7 +114,7 @@ class ParameterServerStrategy(SteppedStrategy):
         self._source = BatchSource(rows, size, context.settings.sampling, seed, 0, 1)
 
     def _start_servers(self, context: RankContext) -> Membership:
-        """The coordinator on rank 0, its record to all ranks, a server on the first ones."""
+        """The coordinator on rank 0, its record to all ranks, a server on the first ones; TLS as ranks use it."""
         from collectives.addresses import Listener
         from collectives.parameter_server import Coordinator, Membership, ParameterServer, StorePlan
 
@@ -117,19 +124,25 @@ class ParameterServerStrategy(SteppedStrategy):
         plan = StorePlan(
             self.n_servers,
             context.world_size,
-            n_shards=max(4, self.n_servers),
+            n_shards=self._n_parts,
             consistency=self._consistency(),
             worker_deadline_seconds=60.0,
             lease_seconds=20.0,
         )
+        tls = context.communicator.tls
         record: dict[str, Any] = {}
         if context.rank == 0:
-            coordinator = self._resources.enter_context(Coordinator(plan, listener()))
+            coordinator = self._resources.enter_context(Coordinator(plan, listener(), tls=tls))
             record = coordinator.membership.as_dict()
-        membership = Membership.from_dict(_broadcast(context, record))
+        membership = Membership.from_dict(_broadcast(context, record), tls)
         if context.rank < self.n_servers:
             self._resources.enter_context(ParameterServer(membership, listener()))
         return membership
+
+    @property
+    def _n_parts(self) -> int:
+        """Parts of the weights: enough for all servers, and one for a single server, which is served one by one."""
+        return 1 if self.n_servers == 1 else max(4, self.n_servers)
 
     def _consistency(self) -> Consistency:
         from collectives.parameter_server import asp, bsp, ssp
@@ -141,14 +154,23 @@ class ParameterServerStrategy(SteppedStrategy):
     def begin_epoch(self, context: RankContext) -> None:
         parameters = context.model.parameters
         if self._weights is None:
-            whole = not self.send_above
-            self._weights = WholeWeights(self._store) if whole else BlockWeights(self._store, self.send_above)
+            self._weights = self._make_weights(context)
             self._weights.init(parameters)
-        self._unsent = np.zeros_like(parameters)
+            self._unsent = np.zeros_like(parameters)
+        # What was left out of earlier pushes belongs to this worker's model alone until it is sent.
+        parameters += self._unsent
         self._sent_since_pull = np.zeros_like(parameters)
         self._n_unsent = self._n_steps = 0
         self._n_done = 0
         self._bytes_before = self._store.bytes_sent
+
+    def _make_weights(self, context: RankContext) -> WholeWeights | BlockWeights:
+        if self.send_above:
+            return BlockWeights(self._store, self._n_parts, self.send_above)
+        if context.exchange.compressor is None:
+            return WholeWeights(self._store, self._n_parts)
+        codec = single_payload_codec(context.exchange.compressor, self.name)
+        return CodedWeights(self._store, self._n_parts, codec, [part.start for part in context.model.parts])
 
     def batches(self, context: RankContext, epoch: int) -> Iterator[Batch]:
         """Batches until all workers together have done those of an epoch."""
@@ -182,7 +204,9 @@ class ParameterServerStrategy(SteppedStrategy):
                 self._sent_since_pull += sent
                 self._unsent -= sent
                 self._n_unsent = 0
-            self._store.advance(to=to_clock)
+            if self._advancing is not None:
+                self._advancing.wait()
+            self._advancing = self._store.advance_async(to=to_clock)
 
     def _pull(self, context: RankContext) -> None:
         if not self.double_buffer:

@@ -132,7 +132,9 @@ class Pipeline(SteppedStrategy):
     def _loss(self, context: RankContext, output: FloatArray, piece: Any, n_rows: int) -> tuple[float, FloatArray]:
         model = context.model
         assert isinstance(model, Network)
-        loss, slope = model.loss.value_and_gradient(output, context.shard.targets[piece])
+        loss, slope = model.loss.value_and_gradient(
+            output, context.shard.targets[piece], context.shard.weights_of(piece)
+        )
         if not math.isfinite(loss):
             raise NonFiniteLossError(loss, context.rank, context.epoch, context.step, model.layers[-1].name)
         slope *= 1.0 / n_rows

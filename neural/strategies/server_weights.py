@@ -1,4 +1,4 @@
-"""The weights of a model on a parameter server, with a count of the batches behind them: whole, or block by block.
+"""The weights of a model on a parameter server, with a count of the batches behind them: whole, coded, or in blocks.
 
 Workers push changes, which the server adds up. The count travels as one more number behind the weights, so that it
 always belongs to the values it is pulled with.
@@ -6,6 +6,7 @@ always belongs to the values it is pulled with.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,24 +16,25 @@ from neural.model import FloatArray
 
 if TYPE_CHECKING:
     from collectives import Handle
+    from collectives.compression import GatheredCodec
     from collectives.parameter_server import Store
 
 _KEY = "weights"
-_PARTS = 4
 _BLOCK = 64
 
 
 @dataclass
 class WholeWeights:
-    """Every push and pull carries all values."""
+    """Every push and pull carries all values, in so many parts."""
 
     store: Store
+    parts: int
     _size: int = field(init=False, default=0)
 
     def init(self, values: FloatArray) -> None:
         """Called by every worker with the same values."""
         self._size = len(values)
-        self.store.init(_KEY, np.append(values, values.dtype.type(0)), parts=_PARTS)
+        self.store.init(_KEY, np.append(values, values.dtype.type(0)), parts=self.parts)
 
     def push(self, change: FloatArray, n_batches: int) -> FloatArray:
         """Add a change; what of it was sent."""
@@ -50,6 +52,21 @@ class WholeWeights:
 
 
 @dataclass
+class CodedWeights(WholeWeights):
+    """Pushes go through a codec, array by array of the model; pulls carry all values. The count is never coded."""
+
+    codec: GatheredCodec
+    array_starts: Sequence[int]
+
+    def push(self, change: FloatArray, n_batches: int) -> FloatArray:
+        from collectives.parameter_server import PushCoder
+
+        coder = PushCoder(self.codec, [*self.array_starts, len(change)])
+        _, sent = self.store.push_coded_async(_KEY, np.append(change, change.dtype.type(n_batches)), coder)
+        return sent[:-1]
+
+
+@dataclass
 class BlockWeights:
     """Pushes carry the blocks of 64 values that changed most: by more than `send_above` times the root mean square.
 
@@ -57,6 +74,7 @@ class BlockWeights:
     """
 
     store: Store
+    parts: int
     send_above: float
     _initial: FloatArray = field(init=False, default_factory=lambda: np.empty(0))
 
@@ -64,7 +82,7 @@ class BlockWeights:
         self._initial = values.copy()
         self._n_blocks = -(-len(values) // _BLOCK)
         # The last row holds the count.
-        self.store.init_rows(_KEY, self._n_blocks + 1, (_BLOCK,), values.dtype, parts=_PARTS)
+        self.store.init_rows(_KEY, self._n_blocks + 1, (_BLOCK,), values.dtype, parts=self.parts)
 
     def push(self, change: FloatArray, n_batches: int) -> FloatArray:
         blocks = np.zeros((self._n_blocks + 1, _BLOCK), change.dtype)

@@ -79,7 +79,7 @@ class Tensor(SteppedStrategy):
         inputs, targets = context.shard.take(batch.positions)
         pass_ = Pass(context.step, context.shard.numbers[batch.positions], batch.n_rows)
         outputs = self._forward(context, inputs, pass_)
-        loss, gradient = model.loss.value_and_gradient(outputs, targets)
+        loss, gradient = model.loss.value_and_gradient(outputs, targets, context.shard.weights_of(batch.positions))
         if not math.isfinite(loss):
             raise NonFiniteLossError(loss, context.rank, context.epoch, context.step, model.layers[-1].name)
         gradient *= 1.0 / batch.n_rows

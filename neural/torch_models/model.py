@@ -114,7 +114,8 @@ class TorchModel(Model):
             with torch.random.fork_rng(devices=[]):
                 torch.manual_seed(hash_of(self._seed, "torch", pass_.step, int(pass_.row_numbers[0])) >> 1)
                 self._outputs = _as_matrix(self.module(_tensor(inputs)))
-                loss, slopes = self.loss.value_and_gradient(self._outputs.detach().numpy().copy(), targets)
+                scores = self._outputs.detach().numpy().copy()
+                loss, slopes = self.loss.value_and_gradient(scores, targets, pass_.weights)
                 self._outputs.backward(torch.from_numpy(slopes * slopes.dtype.type(1.0 / pass_.n_rows)))
         while self._next_layer >= 0:  # layers that did not take part in this pass
             self._report_next()

@@ -16,6 +16,7 @@ import pytest
 
 from benchmarks import bench_parameter_server
 from collectives.addresses import Listener
+from collectives.compression import Float16, GatheredCodec, Int8, OneBit, PayloadError, TopK
 from collectives.parameter_server import (
     SGD,
     Adagrad,
@@ -23,6 +24,7 @@ from collectives.parameter_server import (
     KeyMismatchError,
     Momentum,
     Optimiser,
+    PushCoder,
     RefusedError,
     SnapshotError,
     Store,
@@ -33,6 +35,7 @@ from collectives.parameter_server import (
     bsp,
     ssp,
 )
+from collectives.parameter_server.coded_values import decoded
 from tests.reference.local_store import on_workers, serving
 
 
@@ -57,6 +60,45 @@ def test_sums_of_dense_arrays_and_rows(listen: Callable[[], Listener]) -> None:
         assert store.push_pull("nothing", np.zeros((0, 3), np.float32)).shape == (0, 3)
         store.init("scalar", np.float64(1.5))
         assert store.push_pull("scalar", np.float64(1.0)) == 2.5
+
+
+@pytest.mark.parametrize("codec", [TopK(0.1), Int8(), OneBit(), Float16()], ids=lambda codec: codec.name)
+@pytest.mark.parametrize("parts", [1, 3])
+def test_coded_pushes_and_what_they_leave_out_make_the_whole(codec: GatheredCodec, parts: int) -> None:
+    rng = np.random.default_rng(0)
+    with serving(n_servers=2, copies=2) as (membership, _), Store(membership) as store:
+        store.init("w", np.zeros(1001, np.float32), parts=parts)
+        coder = PushCoder(codec, [0, 10, 700, 1000])  # the last number is not coded
+        wanted, unsent = np.zeros(1001, np.float32), np.zeros(1001, np.float32)
+        before = store.bytes_sent
+        for _ in range(20):
+            change = rng.normal(size=1001).astype(np.float32)
+            change[-1] = 1 / 3
+            wanted += change
+            unsent += change
+            handle, sent = store.push_coded_async("w", unsent, coder)
+            unsent -= sent
+            assert handle.wait(10)
+            assert unsent[-1] == 0
+        assert store.bytes_sent - before < 20 * 1001 * 4 * 0.75
+        np.testing.assert_allclose(store.pull("w") + unsent, wanted, rtol=0, atol=2e-5)
+
+
+def test_coded_values_that_no_worker_sends_are_refused() -> None:
+    good, _ = PushCoder(TopK(0.5), [0, 4, 8]).coded(np.arange(9.0), 0)
+    np.testing.assert_array_equal(decoded(good, np.dtype(np.float64), 9), [0, 0, 2, 3, 0, 0, 6, 7, 8])
+    for change in (
+        {"codec": "power_sgd"},
+        {"settings": '{"fraction": 7}'},
+        {"settings": "not json"},
+        {"lengths": (4, 40)},
+        {"lengths": (-4, 12)},
+        {"lengths": (8,), "bodies": good.bodies[:-1]},
+        {"bodies": np.full_like(good.bodies, -1)},
+        {"rest": np.zeros(1, np.float32)},
+    ):
+        with pytest.raises(PayloadError):
+            decoded(replace(good, **change), np.dtype(np.float64), 9)  # type: ignore[arg-type]
 
 
 def test_pushes_take_what_the_array_held_when_the_call_was_made() -> None:

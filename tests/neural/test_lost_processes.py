@@ -67,7 +67,7 @@ def test_commits_are_written_and_read_whole(tmp_path: Path) -> None:
     commits: list[Commit] = []
     asked = job(max_epochs=2, batch_norm=True)
     alone(asked, X, y, on_commit=commits.append)
-    mapped = MappedRows.write(tmp_path, LocalRows(X, y, (X[:5], y[:5])))
+    mapped = MappedRows.write(tmp_path, LocalRows(X, y, weights=y + 0.5, validation=LocalRows(X[:5], y[:5])))
     assert mapped.read_commit() is None
     mapped.write_commit(commits[0])
     read = mapped.read_commit()

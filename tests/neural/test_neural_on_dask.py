@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import socket
+import ssl
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import dask
 import dask.array as da
@@ -12,8 +17,9 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Security
 
+from collectives.parameter_server import links, reactor
 from neural import DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
 from neural.commits import Commit
 from neural.running.generations import Survivor, TrainingLostError
@@ -132,3 +138,52 @@ def test_too_many_losses_are_told(killed_after_three_epochs: Client) -> None:
     settings = {**SETTINGS, "max_epochs": 3000, "patience": None, "max_restarts": 0}
     with pytest.raises(TrainingLostError, match=r"max_restarts=0:\n  1. after [0-9]+ epochs: rank"):
         DMLMLPClassifier(**settings).fit(*in_chunks(*table(4000)))
+
+
+@pytest.fixture
+def security(tmp_path: Path) -> Security:
+    """Certificates of a cluster, which everybody in it must show."""
+    if shutil.which("openssl") is None:
+        pytest.skip("needs the openssl program to make a certificate")
+    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
+    subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
+    roles = ("client", "scheduler", "worker")
+    files = {f"tls_{role}_{kind}": path for role in roles for kind, path in (("cert", certificate), ("key", key))}
+    return Security(tls_ca_file=certificate, require_encryption=True, **files)
+
+
+def test_a_tls_cluster_encrypts_ranks_and_the_parameter_server(
+    security: Security, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections: set[type] = set()
+
+    class Watched(links.Link):
+        def __init__(self, connection: socket.socket, *others: int) -> None:
+            connections.add(type(connection))
+            super().__init__(connection, *others)
+
+    # Workers run in this process, so that their connections can be looked at.
+    monkeypatch.setattr(reactor, "Link", Watched)
+    X, y = table()
+    changes = {"strategy": "parameter_server", "optimiser": "sgd", "learning_rate": 0.1}
+    with (
+        LocalCluster(
+            n_workers=2,
+            threads_per_worker=1,
+            processes=False,
+            security=security,
+            protocol="tls://",
+            dashboard_address=None,
+        ) as cluster,
+        Client(cluster, security=security) as client,
+    ):
+        assert all(worker.startswith("tls://") for worker in client.scheduler_info(n_workers=-1)["workers"])
+        local = DMLMLPClassifier(**SETTINGS).fit(X, y)
+        lazy = DMLMLPClassifier(**SETTINGS).fit(*in_chunks(X, y))
+        np.testing.assert_allclose(lazy.parameters_, local.parameters_, rtol=0, atol=1e-9)
+        assert not connections
+        model = DMLMLPClassifier(**(SETTINGS | changes)).fit(*in_chunks(X, y))
+    assert model.history_.n_ranks == 2
+    assert model.loss_ < model.history_["loss"][0]
+    assert connections == {ssl.SSLSocket}

@@ -87,6 +87,21 @@ def test_every_consistency_of_the_server_learns_and_ends_with_one_model(options:
             assert epoch["staleness_max"] <= options.get("staleness", 3)
 
 
+@pytest.mark.parametrize(
+    ("options", "codec"), [({"send_above": 2.0}, None), ({}, ("top_k", {"fraction": 0.05}))], ids=str
+)
+def test_what_a_worker_has_not_sent_outlives_the_epoch(
+    options: dict[str, Any], codec: tuple[str, dict[str, Any]] | None
+) -> None:
+    X, y = rows()
+    settings = {"compression": codec[0], "compression_options": codec[1]} if codec else {}
+    changes: dict[str, Any] = {"batch_size": 240, "max_epochs": 20, **SGD}  # one step in an epoch
+    asked = job("parameter_server", options, **changes, **settings)
+    part = agreeing(together(asked, X, y, 2)).progress.epochs
+    whole = agreeing(together(job("parameter_server", **changes), X, y, 2)).progress.epochs
+    assert part[0]["loss"] - part[-1]["loss"] > 0.75 * (whole[0]["loss"] - whole[-1]["loss"])
+
+
 # Local SGD and federated averaging.
 
 
@@ -262,13 +277,13 @@ def test_random_neighbours_are_pairs() -> None:
     assert epochs[-1]["loss"] < epochs[0]["loss"]
 
 
-@pytest.mark.parametrize("staleness", [0, 2])
-def test_admm_comes_to_the_least_squares_solution_of_all_rows(staleness: int) -> None:
+@pytest.mark.parametrize(("staleness", "codec"), [(0, None), (2, None), (0, "int8")])
+def test_admm_comes_to_the_least_squares_solution_of_all_rows(staleness: int, codec: str | None) -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(120, N_FEATURES))
     X[:60] += 0.7  # ranks see different rows
     y = (X @ rng.normal(size=(N_FEATURES, 1)) + 0.3 + 0.5 * rng.normal(size=(120, 1))).astype(np.float64)
-    settings = TrainingSettings(max_epochs=20, batch_size=120, learning_rate=0.15, optimiser="sgd")
+    settings = TrainingSettings(max_epochs=20, batch_size=120, learning_rate=0.15, optimiser="sgd", compression=codec)
     plan = NetworkPlan(N_FEATURES, 1, "squared", (), dtype="float64")
     options = {"local_epochs": 40, "rho": 1.0, "rounds": 2, "staleness": staleness}
     result = agreeing(together(Job(plan, settings, False, "admm", options), X, y, 2))
@@ -332,6 +347,8 @@ def test_stages_of_a_pipeline_are_cut_where_the_largest_is_smallest() -> None:
         ("allreduce", ("top_k", {"fraction": 0.1})),
         ("local_sgd", ("power_sgd", {"rank": 1})),
         ("gossip", ("top_k", {"fraction": 0.1})),
+        ("parameter_server", ("top_k", {"fraction": 0.1})),
+        ("parameter_server", ("one_bit", {})),
         ("ensemble_distil", ("int8", {})),
         ("fedavg", ("one_bit", {})),
     ],
@@ -357,7 +374,11 @@ def test_codecs_send_less_and_still_learn(strategy: str, codec: tuple[str, dict[
         ("pipeline", {}, {"hidden_layer_sizes": ()}, "at most 1 ranks"),
         ("tensor", {}, {"residual": True}, "cannot spread"),
         ("tensor", {}, {"optimiser": "lamb"}, "lamb"),
-        ("tensor", {}, {"compression": "fp16"}, "cannot use compression"),
+        ("tensor", {}, {"compression": "fp16"}, "'tensor' cannot use compression='fp16'"),
+        ("pipeline", {}, {"compression": "top_k"}, "'pipeline' cannot use compression='top_k'"),
+        ("parameter_server", {}, {"compression": "power_sgd"}, "'parameter_server' cannot use compression='power_sgd'"),
+        ("parameter_server", {"send_above": 1.0}, {"compression": "int8"}, "exclude"),
+        ("admm", {}, {"compression": "random_k", "hidden_layer_sizes": ()}, "'admm' cannot use compression='random_k'"),
         ("parameter_server", {"backup_workers": 2}, {}, "at most 1"),
         ("gossip", {"neighbours": "random"}, {"compression": "fp16"}, "ring"),
         ("gossip", {}, {"compression": "power_sgd"}, "sums payloads"),

@@ -1,0 +1,143 @@
+"""Ranks in a barrier stage of Spark, one a task: seen from the driver and from the task.
+
+The parts of a fit are an RDD that Spark keeps, and computes again where an executor was lost. Rank 0 tells the driver
+of every commit, so the next generation starts there. The stage and the line to the driver are those of the tree learner
+(`spark_backend.session`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from gbdt.ranks.losses import RanksLostError as LostOnSpark
+from neural.commits import Commit
+from neural.running.generations import CommitKeeper, RanksLostError, Survivor
+from neural.running.row_parts import PartTable, RowPart
+from neural.training import Job, Trained, train
+from spark_backend.cluster import SparkCluster
+from spark_backend.rank_task import met
+from spark_backend.reports import DriverAddress, DriverLine, Kind, RankLine
+from spark_backend.session import run_ranks
+
+# An executor that was killed is usually started again within this time; later ones are not waited for.
+_SECONDS_FOR_RETURN = 10.0
+_SECONDS_WITHOUT_EXECUTORS = 60.0
+_POLL_SECONDS = 0.1
+_SECRET_BYTES = 32
+
+
+@dataclass(frozen=True)
+class SparkOrder:
+    """What all ranks of one generation are told."""
+
+    driver: DriverAddress
+    job: Job
+    table: PartTable
+    start: Commit | None
+
+
+def train_on_spark(
+    cluster: SparkCluster, job: Job, parts: Any, table: PartTable, survivor: Survivor, max_ranks: int | None = None
+) -> Trained:
+    """Train on as many ranks as tasks can run at once, at most `max_ranks`; `parts` is an RDD of (number, RowPart)."""
+    run = _SparkRun(cluster, job, parts, table, survivor, max_ranks)
+    return survivor.run(run.n_ranks(), run.generation)
+
+
+class _SparkRun:
+    """One fit in one application."""
+
+    def __init__(
+        self,
+        cluster: SparkCluster,
+        job: Job,
+        parts: Any,
+        table: PartTable,
+        survivor: Survivor,
+        max_ranks: int | None,
+    ) -> None:
+        self._cluster = cluster
+        self._job = job
+        self._parts = parts
+        self._table = table
+        self._survivor = survivor
+        self._max_ranks = max_ranks
+        self._n_generations = 0
+
+    def n_ranks(self) -> int:
+        """A rank for each task that can run at once, as far as there are parts with rows."""
+        n_useful = sum(1 for length in self._table.lengths if length)
+        limit = n_useful if self._max_ranks is None else min(n_useful, self._max_ranks)
+        return max(1, min(limit, self._cluster.slots()))
+
+    def generation(self, n_ranks: int, start: Commit | None) -> Trained:
+        """Train with the executors that are there now."""
+        cluster, number = self._cluster, self._n_generations
+        self._n_generations += 1
+        ranks = ranks_of_parts(self._table.lengths, n_ranks)
+        n_ranks = max(ranks) + 1
+        rows = self._parts.map(_WorkedOnBy(ranks)).partitionBy(n_ranks, int)
+        host = cluster.setting("spark.driver.host", "localhost")
+        bind = cluster.setting("spark.driver.bindAddress", host)
+        secret = secrets.token_bytes(_SECRET_BYTES)
+        try:
+            with DriverLine(bind, host, cluster.session, secret, number, n_ranks) as line:
+                order = SparkOrder(line.address, self._job, self._table, start)
+                keeper = CommitKeeper(self._survivor)
+                results = run_ranks(cluster, line, order, rows, keeper, train_as_rank, Commit.from_bytes)
+        except LostOnSpark as error:
+            raise RanksLostError(str(error), self._n_ranks_after_loss(n_ranks)) from error
+        return results[0]
+
+    def _n_ranks_after_loss(self, n_before: int) -> int:
+        """How many ranks can go on, as soon as that is known; 0 where all executors are gone."""
+        until_returned = time.monotonic() + _SECONDS_FOR_RETURN
+        until_any = time.monotonic() + _SECONDS_WITHOUT_EXECUTORS
+        while (n_slots := self._cluster.slots()) < n_before and time.monotonic() < until_any:
+            if n_slots and time.monotonic() > until_returned:
+                break
+            time.sleep(_POLL_SECONDS)
+        return self.n_ranks() if n_slots else 0
+
+
+def train_as_rank(context: Any, rank: int, order: SparkOrder, items: Iterable[tuple[int, RowPart]]) -> Trained | None:
+    """The work of a task; the result travels back from rank 0 alone."""
+    shards = order.table.shards([part for _, part in items])
+    with contextlib.ExitStack() as stack:
+        communicator = stack.enter_context(met(context, rank, order.driver))
+        stack.enter_context(threadpool_limits(max(1, int(context.cpus()))))
+        line = stack.enter_context(RankLine(order.driver, rank)) if rank == 0 else None
+
+        def report(commit: Commit) -> None:
+            assert line is not None
+            line.tell(Kind.ITERATION, commit.to_bytes())
+
+        trained = train(communicator, order.job, *shards, start=order.start, on_commit=report)
+    return trained if rank == 0 else None
+
+
+def ranks_of_parts(lengths: tuple[int, ...], n_ranks: int) -> list[int]:
+    """The rank of each part: neighbours together, about as many rows for every rank, and no rank without any."""
+    ends = np.cumsum(lengths)
+    middles = ends - np.array(lengths) / 2
+    wanted = np.minimum(middles * n_ranks // max(int(ends[-1]), 1), n_ranks - 1).astype(int)
+    used = np.unique(wanted[np.array(lengths) > 0])
+    # Parts without rows go where they cause no rank of their own.
+    return np.minimum(np.searchsorted(used, wanted), len(used) - 1).tolist()
+
+
+@dataclass(frozen=True)
+class _WorkedOnBy:
+    ranks: list[int]
+
+    def __call__(self, numbered: tuple[int, RowPart]) -> tuple[int, RowPart]:
+        number, part = numbered
+        return self.ranks[number], part
