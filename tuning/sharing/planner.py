@@ -43,11 +43,19 @@ def plan_sharing(calls: Sequence[FitCall], data: SearchData, n_slots: int) -> li
     if not any(work.has_something_to_share for work in candidates.values()):
         return plan_singly(calls, data, n_slots)
     parts = _Parts(list(groups.values()), n_slots)
+    planned_before: set[Hashable] = data.memory.setdefault("runs planned", set())
     runner = run_sharing_and_keep if _may_go_on(calls, candidates) else run_sharing
     planned = [
-        (_longest(group), WorkUnit(tuple(call for call, _ in _by_length(group)), runner, parts.affinity(group)))
-        for group in groups.values()
+        (
+            _longest(group),
+            WorkUnit(
+                tuple(call for call, _ in _by_length(group)), runner, parts.affinity(group), key in planned_before
+            ),
+        )
+        for key, group in groups.items()
     ]
+    if runner is run_sharing_and_keep:
+        planned_before.update(groups)
     return [unit for _, unit in sorted(planned, key=lambda each: -each[0])]
 
 
