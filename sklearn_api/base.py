@@ -10,7 +10,7 @@ import functools
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
@@ -69,7 +69,8 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     @classmethod
     def _get_param_names(cls) -> list[str]:
         # A search asks for them several times a fit, and reading a signature takes as long as a small tree.
-        return list(_parameter_names(cls))
+        kind: Any = cls
+        return list(_parameter_names(kind))
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name or alias; an unknown name is an error with a suggestion."""
@@ -235,6 +236,6 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
 
 @functools.cache
-def _parameter_names(kind: Hashable) -> tuple[str, ...]:
+def _parameter_names(kind: Any) -> tuple[str, ...]:
     # Bound to the class that is asked, whose signature counts.
     return tuple(BaseEstimator.__dict__["_get_param_names"].__func__(kind))
