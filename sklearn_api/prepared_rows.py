@@ -59,6 +59,10 @@ class PredictedTables:
         self._tested_tables: dict[Any, Table] = {}
         self._lock = threading.Lock()
 
+    def __reduce__(self) -> tuple[type[PredictedTables], tuple[()]]:
+        """What was predicted here means nothing to another process."""
+        return PredictedTables, ()
+
     def expect(self, training: Any, tested: Any) -> None:
         """These very objects, the training rows and others, will be predicted often; nobody writes to them."""
         with self._lock:

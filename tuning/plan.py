@@ -46,6 +46,8 @@ class WorkUnit:
     goes_on: bool = False
     """Whether this takes further what an earlier unit of the same affinity has left: any other worker would have to
     do that again first."""
+    prepared: tuple[str, str] | None = None
+    """The name, in `SearchData.prepared`, of the prepared rows that all calls learn from; None if there are none."""
 
 
 @dataclass

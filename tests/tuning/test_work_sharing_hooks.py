@@ -227,3 +227,11 @@ def test_unknown_categories_of_expected_rows_are_an_error_where_they_should_be()
     strict = estimator_for("binary", 2).set_params(handle_unknown="error").fit_prepared(prepared)
     with pytest.raises(ValueError, match="elsewhere"):
         strict.predict(tested)
+
+
+@cases
+def test_prepared_rows_serve_other_processes(case: str) -> None:
+    prepared = prepared_for(case)
+    prepared.expect(FRAME, FRAME)
+    elsewhere = pickle.loads(pickle.dumps(prepared))
+    assert_same_fit(estimator_for(case, 4).fit_prepared(elsewhere), fitted_from_scratch(case, 4))

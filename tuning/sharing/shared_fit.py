@@ -127,12 +127,14 @@ class UnitWork:
         return True
 
     def _prepared(self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], key: Hashable) -> Any:
+        received = None if fit_params else self.data.prepared.get(key)
+
         def prepare() -> tuple[Any, int]:
-            prepared = estimator.prepare(X, y, **fit_params)
+            prepared = estimator.prepare(X, y, **fit_params) if received is None else received()
             return prepared, int(getattr(prepared, "n_bytes", 0))
 
         prepared, is_new = rows_store(self.data).get_or_make(key, prepare)
-        self.counters["folds_prepared" if is_new else "preparations_saved"] += 1
+        self.counters["folds_prepared" if is_new and received is None else "preparations_saved"] += 1
         return prepared
 
     def _train(self, estimator: Any, prepared: Any, fit: FitDescription, key: Hashable) -> None:
