@@ -63,10 +63,10 @@ class SearchData:
     memory: dict[Any, Any] = field(default_factory=dict)
     """What this worker keeps from one unit to the next: empty at the start of a search, dropped at its end. A worker
     may run several units at once in threads and may be lost at any time; nothing here is ever needed, only useful."""
-    prepared: Mapping[Any, Callable[[], Any]] = field(default_factory=dict)
-    """How to get at rows that the client has prepared for all workers, by names that units give."""
     n_threads: int = 1
     """Kernel threads that a fit may use: cores / concurrent fits."""
+    prepared: Mapping[Any, Callable[[], Any]] = field(default_factory=dict)
+    """How to get at rows that the client has prepared for all workers, by names that units give."""
 
 
 def run_call(call: FitCall, data: SearchData, estimator: Any = None) -> FitResult:
