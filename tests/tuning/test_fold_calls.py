@@ -90,6 +90,35 @@ def test_scorers_that_write_to_their_rows_get_rows_of_their_own(scoring: Any, by
     assert len(by_scikit_learn) == N_CALLS
 
 
+class Centring(DMLGBMClassifier):
+    """Writes to its rows, unless it shares."""
+
+    def preparation_key(self, **fit_params: Any) -> Any:
+        return ("centring", self.max_bin) if self.max_bin > 20 else None
+
+    def prepare(self, X: Any, y: Any, **fit_params: Any) -> Any:
+        return X - X.min(), y
+
+    def fit_prepared(self, prepared: Any) -> Any:
+        return super().fit(*prepared)
+
+    def stage_parameter(self, **fit_params: Any) -> None:
+        return None
+
+    def fit(self, X: Any, y: Any) -> Any:
+        X -= X.min()
+        return super().fit(X, y)
+
+
+def test_an_own_fit_gets_rows_of_its_own(by_scikit_learn: list[Any]) -> None:
+    grid = {"max_bin": [10, 30]}
+    options: dict[str, Any] = {"cv": 3, "refit": False}
+    X, y = make_rows()
+    theirs = scikit_learn.GridSearchCV(small(Centring, n_estimators=2), grid, **options).fit(X, y)
+    require_same_results(GridSearchCV(small(Centring, n_estimators=2), grid, n_jobs=1, **options).fit(X, y), theirs)
+    assert [call.parameters["max_bin"] for call in by_scikit_learn] == [10] * 3
+
+
 @pytest.mark.parametrize("error_score", [np.nan, 0.25])
 def test_fits_that_fail(error_score: float, by_scikit_learn: list[Any]) -> None:
     with warnings.catch_warnings():

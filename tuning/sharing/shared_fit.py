@@ -72,6 +72,10 @@ def _run_on_fold(call: FitCall, unit: UnitWork) -> FitResult | None:
     return result
 
 
+class _NotSharedError(Exception):
+    """A fit that cannot share was asked for on shared rows."""
+
+
 class UnitWork:
     """What the calls of one unit share with each other and, through the stores, with other units of this worker."""
 
@@ -88,11 +92,16 @@ class UnitWork:
             self.attach_final(estimator, split)
 
     def attach_final(self, estimator: Any, rows: Hashable, fold: FoldRows | None = None) -> None:
-        """Give an estimator with hooks a `fit` for one call; `rows` names what it learns from."""
+        """Give an estimator with hooks a `fit` for one call; `rows` names what it learns from.
+
+        On the shared rows of a fold the estimator's own `fit` is not called: it may be anybody's, and write to them.
+        """
 
         def fit(X: Any, y: Any = None, **fit_params: Any) -> Any:
             detach(estimator)
             if y is None or not self._fit_shared(estimator, X, y, fit_params, rows, fold):
+                if fold is not None:
+                    raise _NotSharedError
                 self.counters["fits"] += 1
                 return estimator.fit(X, **fit_params) if y is None else estimator.fit(X, y, **fit_params)
             return estimator
