@@ -9,15 +9,17 @@ import numpy as np
 import pytest
 import sklearn.model_selection as scikit_learn
 from search_equality import require_same_results
+from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.metrics import make_scorer
 
 from sklearn_api import DMLGBMClassifier, DMLGBMRegressor
-from tuning.search import GridSearchCV
+from tuning.search import GridSearchCV, HalvingGridSearchCV
 from tuning.sharing import shared_fit
 from tuning.validation import cross_validate
 
 GRID = {"n_estimators": [2, 4], "num_leaves": [3, 5]}
 N_CALLS = 4 * 3
+HALVED = {"num_leaves": [3, 5, 7], "learning_rate": [0.1, 0.3]}
 
 
 @pytest.fixture
@@ -146,3 +148,14 @@ def test_fitted_estimators_predict_rows_that_have_changed(by_scikit_learn: list[
     X[:] = X[::-1].copy()
     for each, before in zip(fitted, predicted, strict=True):
         np.testing.assert_array_equal(each.predict(X), before[::-1])
+
+
+def test_halving_over_rows_bins_each_fold_of_a_round_once(by_scikit_learn: list[Any]) -> None:
+    X, y = make_rows()
+    options: dict[str, Any] = {"cv": 3, "min_resources": 60, "factor": 2, "random_state": 0, "refit": False}
+    theirs = scikit_learn.HalvingGridSearchCV(small(n_estimators=3), HALVED, **options).fit(X, y)
+    ours = HalvingGridSearchCV(small(n_estimators=3), HALVED, n_jobs=1, **options).fit(X, y)
+    require_same_results(ours, theirs)
+    assert not by_scikit_learn
+    assert ours.n_resources_ == [60, 120]
+    assert ours.search_report_.counters["folds_prepared"] == 2 * 3
