@@ -56,6 +56,11 @@ class StagedTraining:
         self.booster = start
 
     @property
+    def scores(self) -> FloatArray:
+        """Scores [output, row] of the training rows, to the bits that a prediction gives; not to be written to."""
+        return self._scores
+
+    @property
     def n_bytes(self) -> int:
         """Memory that this run alone needs: scores and trees, not the rows it shares with others."""
         return self._scores.nbytes + sum(map(_tree_bytes, self.booster.trees))

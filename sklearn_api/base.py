@@ -6,6 +6,7 @@ is stored before training has succeeded, so a failed `fit` leaves a fitted estim
 
 from __future__ import annotations
 
+import functools
 import os
 import warnings
 from abc import abstractmethod
@@ -64,6 +65,12 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     top_k: int
     max_restarts: int
     checkpoint_dir: str | os.PathLike[str] | None
+
+    @classmethod
+    def _get_param_names(cls) -> list[str]:
+        # A search asks for them several times a fit, and reading a signature takes as long as a small tree.
+        kind: Any = cls
+        return list(_parameter_names(kind))
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name or alias; an unknown name is an error with a suggestion."""
@@ -217,12 +224,18 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def _raw_scores(self, X: Any, num_iteration: int | None = None) -> FloatArray:
         """Scores before any link function, [output, row]."""
-        table = self._table_to_predict(X)
-        n_iterations, n_threads = self._n_iterations(num_iteration), n_threads_of(self.n_jobs)
-        known = self._known_scores(table, n_iterations, n_threads)
+        known = self._known_scores(X, num_iteration)
         if known is not None:
             return known
+        table = self._table_to_predict(X)
+        n_iterations, n_threads = self._n_iterations(num_iteration), n_threads_of(self.n_jobs)
         return self.booster_.raw_scores(table, n_iterations=n_iterations, n_threads=n_threads)
 
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
         return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))
+
+
+@functools.cache
+def _parameter_names(kind: Any) -> tuple[str, ...]:
+    # Bound to the class that is asked, whose signature counts.
+    return tuple(BaseEstimator.__dict__["_get_param_names"].__func__(kind))

@@ -7,8 +7,10 @@ What a preparation depends on is said here alone: the rows, the fit parameters t
 from __future__ import annotations
 
 import threading
+import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -36,16 +38,52 @@ from sklearn_api.targets import (
 
 _MOST_TABLES = 2  # the rows that a search tests on, and those it learns from
 
+_Reference: TypeAlias = Callable[[], Any]
+
+
+def _nothing() -> None:
+    """A reference to nothing."""
+
 
 class PredictedTables:
-    """The last tables that models of these rows predicted: a run that grows on adds its new trees to known scores."""
+    """The last tables that models of these rows predicted: a run that grows on adds its new trees to known scores.
+
+    Tables are compared by their values, which takes about as long as predicting with a few trees. Objects that are
+    `expect`ed are known by identity.
+    """
 
     def __init__(self) -> None:
         self._tables: list[Table] = []
+        self._training: _Reference = _nothing
+        self._tested: _Reference = _nothing
+        self._tested_tables: dict[Any, Table] = {}
         self._lock = threading.Lock()
 
-    def known(self, table: Table) -> Table:
-        """The table, or the one with the same values that is known already."""
+    def __reduce__(self) -> tuple[type[PredictedTables], tuple[()]]:
+        """What was predicted here means nothing to another process."""
+        return PredictedTables, ()
+
+    def expect(self, training: Any, tested: Any) -> None:
+        """These very objects, the training rows and others, will be predicted often; nobody writes to them."""
+        with self._lock:
+            if self._training() is training and self._tested() is tested:
+                return
+            self._training, self._tested = weakref.ref(training), weakref.ref(tested)
+            self._tested_tables = {}
+
+    def are_training_rows(self, X: Any) -> bool:
+        """Whether this is the object that was announced as the training rows."""
+        return X is not None and X is self._training()
+
+    def table_of(self, X: Any, handle_unknown: Any, make: Callable[[Any], Table]) -> Table:
+        """The table that `make` makes of X, or an equal one that is known already."""
+        with self._lock:
+            tables = self._tested_tables if X is not None and X is self._tested() else {}
+        if handle_unknown not in tables:
+            tables[handle_unknown] = self._known(make(X))
+        return tables[handle_unknown]
+
+    def _known(self, table: Table) -> Table:
         with self._lock:
             for place, before in enumerate(self._tables):
                 if _same_values(before, table):
@@ -75,6 +113,10 @@ class PreparedRows:
         """Memory that the rows take."""
         arrays = [*self.dataset.storage, self.target, self.weight, self.group_starts]
         return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
+
+    def expect(self, X: Any, tested: Any) -> None:
+        """All models of these rows will be scored on X, which they learn from, and on `tested`; neither changes."""
+        self.predicted.expect(X, tested)
 
     def training_rows(self, estimator: Any) -> tuple[TrainingRows, ObjectiveSettings]:
         """The rows as an estimator of these parameters learns from them."""
@@ -128,8 +170,7 @@ def prepared_rows(
 class StagedScores:
     """Scores of the tables that one run has predicted, kept up to date by adding the trees since."""
 
-    def __init__(self, tables: PredictedTables) -> None:
-        self._tables = tables
+    def __init__(self) -> None:
         self._scored: dict[int, tuple[Table, int, FloatArray]] = {}
         # Training and test rows of a fold are scored one after the other, and laying trees out takes longer than this.
         self._latest: tuple[Booster, int, Booster] | None = None
@@ -139,8 +180,7 @@ class StagedScores:
         return sum(scores.nbytes for _, _, scores in self._scored.values())
 
     def raw_scores(self, booster: Booster, table: Table, n_threads: int) -> FloatArray:
-        """What `booster.raw_scores` gives, to the bit."""
-        table = self._tables.known(table)
+        """What `booster.raw_scores` gives, to the bit; the table is one of `PredictedTables`."""
         nothing = (table, 0, np.repeat(booster.base_scores[:, None], table.n_rows, axis=1))
         _, n_iterations, scores = self._scored.pop(id(table), nothing)
         if n_iterations > booster.n_iterations:

@@ -4,7 +4,8 @@ A search calls them by name and knows no estimator of ours: any estimator with t
 
 * `preparation_key(**fit_params)`: fits with equal keys, rows and fit parameters may share one preparation; None if this
   fit must be made by `fit`.
-* `prepare(X, y, **fit_params)`: what `fit_prepared` needs of the rows. Any number of fits may use it at once.
+* `prepare(X, y, **fit_params)`: what `fit_prepared` needs of the rows. Any number of fits may use it at once. If the
+  result has a method `expect(X, tested)`, it is told which objects all fits will be scored on: nobody changes these.
 * `fit_prepared(prepared)`: what `fit` would do, to the same model.
 * `stage_parameter(**fit_params)`: the parameter in which a run can be taken further, None if it cannot.
 * `advance(prepared, n, since=fitted)`: the result of a fit with n stages, from an estimator that has fewer.
@@ -27,7 +28,7 @@ from gbdt.parameters import TrainParameters
 from gbdt.staged_training import StagedTraining
 from gbdt.training import TrainingResult
 from sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
-from sklearn_api.parameter_values import EngineParameters, engine_parameters, is_whole_number
+from sklearn_api.parameter_values import EngineParameters, engine_parameters, is_whole_number, n_threads_of
 from sklearn_api.prepared_rows import PreparedRows, StagedScores, preparation_setting, prepared_rows
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class ContinuedRun:
         self.training = StagedTraining(
             prepared.dataset, columns.feature_names, columns.categories, rows, objective, so_far=so_far
         )
-        self.scores = StagedScores(prepared.predicted)
+        self.scores = StagedScores()
         self._parameters = _without_length(parameters)
         self._rows = rows
         self._objective = objective
@@ -77,6 +78,8 @@ class WorkSharing(BaseEstimator):
     n_estimators: int
     early_stopping: bool
     random_state: Any
+    handle_unknown: Any
+    n_jobs: int | None
     warm_start: bool
     verbose: int
     booster_: Booster
@@ -90,6 +93,14 @@ class WorkSharing(BaseEstimator):
     @abstractmethod
     def _store(self, result: TrainingResult) -> None:
         """Become a fitted estimator."""
+
+    @abstractmethod
+    def _n_iterations(self, num_iteration: int | None) -> int:
+        """How many iterations to predict with."""
+
+    @abstractmethod
+    def _table_to_predict(self, X: Any) -> Table:
+        """The rows with the columns of the model."""
 
     @property
     def run_bytes(self) -> int | None:
@@ -164,12 +175,18 @@ class WorkSharing(BaseEstimator):
         self._run = run
         return self
 
-    def _known_scores(self, table: Table, n_iterations: int, n_threads: int) -> FloatArray | None:
+    def _known_scores(self, X: Any, num_iteration: int | None) -> FloatArray | None:
         """The scores of all iterations by way of those that are known; None if this estimator remembers none."""
-        run, booster = self._run, self.booster_
-        if run is None or run.training.booster is not booster or n_iterations != booster.n_iterations:
+        run = self._run
+        if run is None or run.training.booster is not self.booster_:
             return None
-        return run.scores.raw_scores(booster, table, n_threads)
+        if self._n_iterations(num_iteration) != self.booster_.n_iterations:
+            return None
+        predicted = run.prepared.predicted
+        if predicted.are_training_rows(X) and run.prepared.init_score is None:
+            return run.training.scores.copy()
+        table = predicted.table_of(X, self.handle_unknown, self._table_to_predict)
+        return run.scores.raw_scores(self.booster_, table, n_threads_of(self.n_jobs))
 
     def _is_shareable(self, fit_params: dict[str, Any]) -> bool:
         own_fit = type(self).fit.__module__.startswith(f"{__package__}.")

@@ -65,6 +65,8 @@ class SearchData:
     may run several units at once in threads and may be lost at any time; nothing here is ever needed, only useful."""
     n_threads: int = 1
     """Kernel threads that a fit may use: cores / concurrent fits."""
+    prepared: Mapping[Any, Callable[[], Any]] = field(default_factory=dict)
+    """How to get at rows that the client has prepared for all workers, by names that units give."""
 
 
 def run_call(call: FitCall, data: SearchData, estimator: Any = None) -> FitResult:

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from tuning.calls import FitCall, FitResult, SearchData, SharedArguments, Split
-from tuning.executors.base import Done, Event, Executor, Lost
+from tuning.executors.base import BringsPreparedRows, Done, Event, Executor, Lost
 from tuning.journal import call_key
 from tuning.outcomes import lost_result, not_run_result
 from tuning.plan import WorkUnit, planner_for
 from tuning.report import SearchReport
+from tuning.sharing.preparation import prepared_for
 
 FollowUp = Callable[[FitCall, FitResult], None]
 
@@ -74,6 +75,7 @@ class Driver:
         self._closed = False
         self._data: SearchData | None = None
         self._splits: dict[str, Split] = {}
+        self._prepared: set[tuple[str, str]] = set()
         self._calls: dict[int, FitCall] = {}
         self._results: dict[int, FitResult] = {}
         self._errors: dict[int, BaseException] = {}
@@ -120,7 +122,20 @@ class Driver:
         if self.stopped is None and unknown:
             plan = planner_for(self.data, self._settings.share_work)
             units = plan(unknown, self.data, self.executor.n_slots)
+            if isinstance(self.executor, BringsPreparedRows):
+                self._prepare_for(units, self.executor)
             self._submit([_Submitted(unit) for unit in units])
+
+    def _prepare_for(self, units: Sequence[WorkUnit], executor: BringsPreparedRows) -> None:
+        """Prepare what units need and no unit before has needed, as long as that succeeds."""
+        for unit in units:
+            if unit.prepared is None or unit.prepared in self._prepared:
+                continue
+            self._prepared.add(unit.prepared)
+            prepared = prepared_for(unit, self.data)
+            if prepared is not None:
+                executor.place_prepared(unit.prepared, prepared)
+                self.report.counters["folds_prepared"] += 1
 
     def result_of(self, number: int) -> FitResult:
         """The result of a call that was added; runs whatever comes first until it is there."""

@@ -43,6 +43,11 @@ class WorkUnit:
     affinity: Hashable = None
     """Units with the same affinity like the worker that ran one of them before: its memory holds what they need.
     Strings, numbers and tuples of them only. An idle worker takes any unit all the same."""
+    goes_on: bool = False
+    """Whether this takes further what an earlier unit of the same affinity has left: any other worker would have to
+    do that again first."""
+    prepared: tuple[str, str] | None = None
+    """The name, in `SearchData.prepared`, of the prepared rows that all calls learn from; None if there are none."""
 
 
 @dataclass

@@ -20,7 +20,7 @@ from sklearn.tree import DecisionTreeClassifier
 from spark_tables import mixed_frame, on_spark
 from spark_tables import signal as signal_of
 
-from dmlgbm import DMLGBMRegressor, GridSearchCV
+from dmlgbm import DMLGBMClassifier, DMLGBMRegressor, GridSearchCV
 
 
 class SlowTree(DecisionTreeClassifier):
@@ -99,8 +99,22 @@ def search_with_a_loss(session: Any) -> dict[str, Any]:
     }
 
 
+def search_over_bins(session: Any) -> dict[str, Any]:
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(200, 4))
+    y = (X[:, 0] + X[:, 1] ** 2 > 1).astype(int)
+    estimator, grid = DMLGBMClassifier(num_leaves=5), {"n_estimators": [2, 4], "learning_rate": [0.1, 0.3]}
+    expected = model_selection.GridSearchCV(estimator, grid, cv=3).fit(X, y)
+    found = GridSearchCV(estimator, grid, cv=3, backend=session).fit(X, y)
+    scores = "mean_test_score"
+    return {
+        "search over bins is the same": found.cv_results_[scores].tolist() == expected.cv_results_[scores].tolist(),
+        "folds are binned once": found.search_report_.counters["folds_prepared"] == 3,
+    }
+
+
 def main() -> None:
-    parts = {"fit": fit_with_a_loss, "search": search_with_a_loss}
+    parts = {"fit": fit_with_a_loss, "search": search_with_a_loss, "bins": search_over_bins}
     session = new_session(sys.argv[1])
     told: dict[str, Any] = {}
     try:

@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 
 def told_by_program(master: str) -> dict[str, Any]:
     completed = subprocess.run(
-        [sys.executable, str(HERE / "cluster_program.py"), master, "fit", "search"],
+        [sys.executable, str(HERE / "cluster_program.py"), master, "fit", "search", "bins"],
         capture_output=True,
         text=True,
         timeout=280,

@@ -47,6 +47,16 @@ def test_search_on_spark_is_that_of_scikit_learn(spark: Any, rows: Any, estimato
     assert spark.sparkContext not in vars(found).values()
 
 
+def test_folds_are_binned_once_for_all_executors(spark: Any, rows: Any) -> None:
+    grid = {"max_bin": [15, 31], "learning_rate": [0.1, 0.2, 0.3], "n_estimators": [2, 3]}
+    estimator = DMLGBMClassifier(num_leaves=7)
+    expected = model_selection.GridSearchCV(estimator, grid, cv=2).fit(*rows)
+    found = GridSearchCV(estimator, grid, cv=2, backend=spark).fit(*rows)
+    assert found.cv_results_["split1_test_score"].tobytes() == expected.cv_results_["split1_test_score"].tobytes()
+    assert found.search_report_.counters["folds_prepared"] == 4
+    assert found.search_report_.counters["preparations_saved"] == found.search_report_.calls_asked
+
+
 def accuracy(estimator: Any, X: Any, y: Any) -> float:
     return float(np.mean(estimator.predict(X) == y))
 

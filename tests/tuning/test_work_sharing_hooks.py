@@ -194,3 +194,44 @@ def test_advance_refuses_another_run_and_fewer_iterations() -> None:
     with pytest.raises(ValueError, match="3 or more"):
         short.advance(prepared, 2)
     assert_same_fit(short.advance(prepared, 5), fitted_from_scratch("binary", 5))
+
+
+@cases
+def test_rows_that_are_expected_are_scored_as_any_others(case: str) -> None:
+    prepared, tested = prepared_for(case), rows(seed=5)[0]
+    learnt_from = FRAME.copy()
+    prepared.expect(learnt_from, tested)
+    run = estimator_for(case, 2).fit_prepared(prepared)
+    for n_estimators in (2, 5, 9):
+        run = clone(run).set_params(n_estimators=n_estimators).advance(prepared, n_estimators, since=run)
+        fresh = fitted_from_scratch(case, n_estimators)
+        for X in (tested, learnt_from, tested.copy(), learnt_from.iloc[:50], learnt_from):
+            np.testing.assert_array_equal(run.predict(X), fresh.predict(X))
+            if hasattr(run, "predict_proba"):
+                np.testing.assert_array_equal(run.predict_proba(X), fresh.predict_proba(X))
+        np.testing.assert_array_equal(run.predict(tested, num_iteration=1), fresh.predict(tested, num_iteration=1))
+
+
+def test_expected_rows_may_go_away() -> None:
+    prepared = prepared_for("binary")
+    prepared.expect(FRAME.copy(), FRAME.copy())
+    run = estimator_for("binary", 2).fit_prepared(prepared)
+    np.testing.assert_array_equal(run.predict(FRAME), fitted_from_scratch("binary", 2).predict(FRAME))
+
+
+def test_unknown_categories_of_expected_rows_are_an_error_where_they_should_be() -> None:
+    tested = FRAME.assign(town="elsewhere")
+    prepared = prepared_for("binary")
+    prepared.expect(FRAME, tested)
+    estimator_for("binary", 2).fit_prepared(prepared).predict(tested)
+    strict = estimator_for("binary", 2).set_params(handle_unknown="error").fit_prepared(prepared)
+    with pytest.raises(ValueError, match="elsewhere"):
+        strict.predict(tested)
+
+
+@cases
+def test_prepared_rows_serve_other_processes(case: str) -> None:
+    prepared = prepared_for(case)
+    prepared.expect(FRAME, FRAME)
+    elsewhere = pickle.loads(pickle.dumps(prepared))
+    assert_same_fit(estimator_for(case, 4).fit_prepared(elsewhere), fitted_from_scratch(case, 4))

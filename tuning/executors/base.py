@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from tuning.calls import SharedArguments, Split
 from tuning.plan import UnitResult, WorkUnit
@@ -80,6 +80,14 @@ class Executor(Protocol):
 
     def traffic(self) -> dict[str, int]:
         """Bytes sent so far: {"bytes_placed": shared arguments and folds, "bytes_of_units": units}."""
+
+
+@runtime_checkable
+class BringsPreparedRows(Protocol):
+    """An executor that takes prepared rows to each machine once: the client prepares folds for all workers."""
+
+    def place_prepared(self, name: tuple[str, str], prepared: Any) -> None:
+        """Called once a name, before the units that name it; `SearchData.prepared` leads to the value on a worker."""
 
 
 class ExecutorError(RuntimeError):

@@ -94,25 +94,37 @@ class LocalExecutor:
         for worker in list(self._pool.workers):
             if not self._waiting:
                 return
-            if worker.unit is None:
-                self._start(worker, self._unit_for(worker))
+            if worker.unit is None and (number := self._unit_for(worker)) is not None:
+                self._start(worker, number)
 
-    def _unit_for(self, worker: Worker) -> int:
-        """The next unit for a free worker: one that belongs here, else one that belongs nowhere, else any."""
-        homeless = None
+    def _unit_for(self, worker: Worker) -> int | None:
+        """The next unit for a free worker: one that belongs here, else one that belongs nowhere, else any.
+
+        None if all that is left goes on from work done elsewhere, and is next there.
+        """
+        homeless: list[int] = []
+        elsewhere: list[int] = []
+        bound: dict[Worker, list[int]] = {}
         for number, (unit, _) in islice(self._waiting.items(), _UNITS_LOOKED_AT):
             home = self._home.get(unit.affinity) if unit.affinity is not None else None
             if home is worker:
                 return number
-            if home is None and homeless is None:
-                homeless = number
-        return next(iter(self._waiting)) if homeless is None else homeless
+            if home is None:
+                homeless.append(number)
+            elif unit.goes_on:
+                bound.setdefault(home, []).append(number)
+            else:
+                elsewhere.append(number)
+        # To do again what was done elsewhere takes about as long as to wait for one other unit.
+        elsewhere += [units[-1] for units in bound.values() if len(units) > 1]
+        return next(iter([*homeless, *elsewhere]), None)
 
     def _start(self, worker: Worker, number: int) -> None:
         unit, n_threads = self._waiting.pop(number)
         worker.unit = number
         if unit.affinity is not None:
-            self._home[unit.affinity] = worker
+            # A unit that runs elsewhere for once does not take the others along: what they need is at home.
+            self._home.setdefault(unit.affinity, worker)
         data = wire.dumps(unit)
         try:
             names = {SHARED, *(call.split for call in unit.calls)}

@@ -1,9 +1,9 @@
 """Units as jobs of a Spark application, one task each.
 
-Shared arguments and folds are broadcast: Spark brings them to each executor once, and a Python worker there keeps what
-it unpacked for the search. Every unit is a job in a thread of the driver: results come as they are ready, and one call
-cancels all jobs of a search. Spark itself runs a task again that loses its executor, up to its own limit; beyond it the
-driver of the search decides.
+Shared arguments, row numbers of folds and, for estimators that share work, the folds as bins are broadcast: Spark
+brings them to each executor once, and a Python worker there keeps what it unpacked for the search. Every unit is a job
+in a thread of the driver: results come as they are ready, and one call cancels all jobs of a search. Spark itself runs
+a task again that loses its executor, up to its own limit; beyond it the driver of the search decides.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import queue
 import shutil
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import monotonic
@@ -64,7 +64,7 @@ class SparkExecutor:
         self._limit = n_jobs if n_jobs is not None and n_jobs > 0 else None
         self._search = uuid.uuid4().hex
         self._round = 0  # jobs of an earlier one were cancelled
-        self._broadcasts: dict[str, Any] = {}
+        self._broadcasts: dict[Hashable, Any] = {}
         self._waiting: dict[int, tuple[WorkUnit, int]] = {}
         self._running: set[int] = set()
         self._finished: queue.SimpleQueue[tuple[int, int, Event]] = queue.SimpleQueue()
@@ -87,6 +87,9 @@ class SparkExecutor:
 
     def place_split(self, name: str, split: Split) -> None:
         self._place(name, split)
+
+    def place_prepared(self, name: tuple[str, str], prepared: Any) -> None:
+        self._place(name, prepared)
 
     def submit(self, number: int, unit: WorkUnit, n_threads: int) -> None:
         self._waiting[number] = (unit, n_threads)
@@ -133,7 +136,7 @@ class SparkExecutor:
     def _group(self) -> str:
         return f"dmlgbm-search-{self._search}-{self._round}"
 
-    def _place(self, name: str, value: Any) -> None:
+    def _place(self, name: Hashable, value: Any) -> None:
         # Pickled here: Spark's own way would not take functions of the user's script along.
         data = wire.dumps(value)
         self._n_bytes_placed += len(data)
@@ -148,7 +151,8 @@ class SparkExecutor:
             data = wire.dumps(unit)
             self._n_bytes_of_units += len(data)
             splits = {name: self._broadcasts[name] for name in sorted({call.split for call in unit.calls})}
-            task = _UnitTask(self._search, data, n_threads, self._broadcasts["shared"], splits)
+            prepared = {unit.prepared: self._broadcasts[unit.prepared]} if unit.prepared in self._broadcasts else {}
+            task = _UnitTask(self._search, data, n_threads, self._broadcasts["shared"], splits, prepared)
             self._running.add(number)
             run = inheritable_thread_target(self._session)(self._run)
             self._threads.submit(run, self._round, number, self._group, task)
@@ -203,6 +207,7 @@ class _UnitTask:
     n_threads: int
     shared: Any
     splits: dict[str, Any]
+    prepared: dict[Any, Any]
 
     def __call__(self, units: Iterable[bytes]) -> list[tuple[str, bytes]]:
         data = self._data()
@@ -217,8 +222,19 @@ class _UnitTask:
         data = _kept[self.search]
         new = {name: wire.loads(each.value) for name, each in self.splits.items() if name not in data.splits}
         data.splits = {**data.splits, **new}
+        data.prepared = {name: _Unpacking(each) for name, each in self.prepared.items()}
         data.n_threads = self.n_threads
         return data
+
+
+@dataclass(frozen=True)
+class _Unpacking:
+    """Makes a value of a broadcast when it is wanted."""
+
+    broadcast: Any
+
+    def __call__(self) -> Any:
+        return wire.loads(self.broadcast.value)
 
 
 @dataclass(frozen=True)

@@ -43,11 +43,23 @@ def plan_sharing(calls: Sequence[FitCall], data: SearchData, n_slots: int) -> li
     if not any(work.has_something_to_share for work in candidates.values()):
         return plan_singly(calls, data, n_slots)
     parts = _Parts(list(groups.values()), n_slots)
+    planned_before: set[Hashable] = data.memory.setdefault("runs planned", set())
     runner = run_sharing_and_keep if _may_go_on(calls, candidates) else run_sharing
     planned = [
-        (_longest(group), WorkUnit(tuple(call for call, _ in _by_length(group)), runner, parts.affinity(group)))
-        for group in groups.values()
+        (
+            _longest(group),
+            WorkUnit(
+                tuple(call for call, _ in _by_length(group)),
+                runner,
+                parts.affinity(group),
+                goes_on=key in planned_before,
+                prepared=None if data.shared.arguments.get("fit_params") else _prepared_rows(group),
+            ),
+        )
+        for key, group in groups.items()
     ]
+    if runner is run_sharing_and_keep:
+        planned_before.update(groups)
     return [unit for _, unit in sorted(planned, key=lambda each: -each[0])]
 
 
@@ -99,6 +111,12 @@ def _names_length(parameters: Mapping[str, Any] | None, work: _CandidateWork) ->
     """Whether the length of the run comes from the candidate, under whatever name."""
     values = [value for value in (parameters or {}).values() if isinstance(value, int)]
     return work.fit is not None and work.fit.run is not None and work.stage in values
+
+
+def _prepared_rows(group: _Group) -> tuple[str, str] | None:
+    """The name under which the calls of a group look for prepared rows; None behind a pipeline."""
+    call, work = group[0]
+    return (call.split, work.fit.preparation) if work.fit is not None and work.rows == "" else None
 
 
 def _by_length(group: _Group) -> _Group:

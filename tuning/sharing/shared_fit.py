@@ -1,9 +1,10 @@
 """The `fit` of one call that uses what earlier calls have left.
 
-`run_sharing` runs calls one after the other, each through scikit-learn's own function. What differs is one attribute:
-an estimator that can share gets a `fit` of its own for that call, which prepares the fold or finds it prepared, and
-starts a run or takes an earlier one further. Whatever goes wrong on the way, the estimator's real `fit` has the last
-word, so errors and their texts are its own.
+`run_sharing` runs calls one after the other, each through scikit-learn's own function or, where that makes no
+difference, through the short one of `fold_calls.py`. What differs is one attribute: an estimator that can share gets a
+`fit` of its own for that call, which prepares the fold or finds it prepared, and starts a run or takes an earlier one
+further. Whatever goes wrong on the way, the estimator's real `fit` has the last word, so errors and their texts are
+its own.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from sklearn.base import clone
 
 from tuning.calls import FitCall, FitResult, SearchData, run_call
 from tuning.plan import Counters
+from tuning.sharing.fold_calls import fold_calls
+from tuning.sharing.fold_rows import FoldRows
 from tuning.sharing.hooks import FitDescription, described, has_hooks
 from tuning.sharing.prefixes import fit_pipeline, is_plain_pipeline
 from tuning.sharing.store import rows_store, runs_store
@@ -37,13 +40,40 @@ def run_sharing_and_keep(calls: Sequence[FitCall], data: SearchData, counters: C
 def _run(calls: Sequence[FitCall], data: SearchData, counters: Counters, *, keep_runs: bool) -> Iterator[FitResult]:
     unit = UnitWork(data, counters)
     for call in calls:
-        estimator = clone(data.shared.estimator)
-        unit.attach(estimator, call.split)
-        result = run_call(call, data, estimator)
-        detach(estimator)
-        yield result
+        yield _run_on_fold(call, unit) or _run_by_scikit_learn(call, unit)
     if keep_runs:
         unit.keep_runs()
+
+
+def _run_by_scikit_learn(call: FitCall, unit: UnitWork) -> FitResult:
+    estimator = clone(unit.data.shared.estimator)
+    unit.attach(estimator, call.split)
+    result = run_call(call, unit.data, estimator)
+    detach(estimator)
+    return result
+
+
+def _run_on_fold(call: FitCall, unit: UnitWork) -> FitResult | None:
+    """The result of a call on the shared rows of its fold; None if scikit-learn's function has to run it."""
+    before = unit.counters.copy()
+    try:
+        way = fold_calls(unit.data)
+        fold = way.rows_for(call, unit.data)
+        if fold is None:
+            return None
+        estimator = clone(unit.data.shared.estimator)
+        unit.attach_final(estimator, call.split, fold)
+        result = way.run(call, unit.data, fold, estimator)
+    except Exception:  # noqa: BLE001 - scikit-learn's function runs the call again and deals with the error
+        unit.counters.clear()
+        unit.counters.update(before)
+        return None
+    detach(estimator)
+    return result
+
+
+class _NotSharedError(Exception):
+    """A fit that cannot share was asked for on shared rows."""
 
 
 class UnitWork:
@@ -61,12 +91,17 @@ class UnitWork:
         elif has_hooks(estimator):
             self.attach_final(estimator, split)
 
-    def attach_final(self, estimator: Any, rows: Hashable) -> None:
-        """Give an estimator with hooks a `fit` for one call; `rows` names what it learns from."""
+    def attach_final(self, estimator: Any, rows: Hashable, fold: FoldRows | None = None) -> None:
+        """Give an estimator with hooks a `fit` for one call; `rows` names what it learns from.
+
+        On the shared rows of a fold the estimator's own `fit` is not called: it may be anybody's, and write to them.
+        """
 
         def fit(X: Any, y: Any = None, **fit_params: Any) -> Any:
             detach(estimator)
-            if y is None or not self._fit_shared(estimator, X, y, fit_params, rows):
+            if y is None or not self._fit_shared(estimator, X, y, fit_params, rows, fold):
+                if fold is not None:
+                    raise _NotSharedError
                 self.counters["fits"] += 1
                 return estimator.fit(X, **fit_params) if y is None else estimator.fit(X, y, **fit_params)
             return estimator
@@ -84,25 +119,31 @@ class UnitWork:
                 saved = pickle.dumps((estimator, stage), pickle.HIGHEST_PROTOCOL)
                 store.put(key, saved, len(saved))
 
-    def _fit_shared(self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], rows: Hashable) -> bool:
+    def _fit_shared(
+        self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], rows: Hashable, fold: FoldRows | None
+    ) -> bool:
         """Fit with shared work; False if the estimator's own `fit` has to do it."""
         fit = described(estimator, fit_params)
         if fit is None:
             return False
         try:
             prepared = self._prepared(estimator, X, y, fit_params, (rows, fit.preparation))
+            if fold is not None and hasattr(prepared, "expect"):
+                prepared.expect(fold.train.X, fold.test.X)
             self._train(estimator, prepared, fit, (rows, fit.preparation, fit.run))
         except Exception:  # noqa: BLE001 - the estimator's own fit raises the error that users know
             return False
         return True
 
     def _prepared(self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], key: Hashable) -> Any:
+        received = None if fit_params else self.data.prepared.get(key)
+
         def prepare() -> tuple[Any, int]:
-            prepared = estimator.prepare(X, y, **fit_params)
+            prepared = estimator.prepare(X, y, **fit_params) if received is None else received()
             return prepared, int(getattr(prepared, "n_bytes", 0))
 
         prepared, is_new = rows_store(self.data).get_or_make(key, prepare)
-        self.counters["folds_prepared" if is_new else "preparations_saved"] += 1
+        self.counters["folds_prepared" if is_new and received is None else "preparations_saved"] += 1
         return prepared
 
     def _train(self, estimator: Any, prepared: Any, fit: FitDescription, key: Hashable) -> None:

@@ -14,6 +14,8 @@ from tuning.calls import SearchData
 
 # Prepared folds and the output of pipeline steps: some of each, for folds of a few million values.
 ROWS_BYTES = 256 << 20
+# Rows of folds as they were taken out of the table: to take them out again is quick.
+SLICES_BYTES = 64 << 20
 # Models without their scores, a few kilobytes a tree.
 RUNS_BYTES = 48 << 20
 
@@ -72,6 +74,12 @@ class Store:
 def rows_store(data: SearchData) -> Store:
     """Prepared folds and transformed ones."""
     store: Store = data.memory.setdefault("shared rows", Store(ROWS_BYTES))
+    return store
+
+
+def slices_store(data: SearchData) -> Store:
+    """Rows of folds."""
+    store: Store = data.memory.setdefault("rows of folds", Store(SLICES_BYTES))
     return store
 
 

@@ -1,0 +1,26 @@
+"""Rows that the client prepares once for all workers, where the backend brings values to each machine only once.
+
+Elsewhere every worker prepares the folds it works on: it has the rows anyway, and that is quicker than sending bins.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sklearn.base import clone
+from sklearn.utils.metaestimators import _safe_split
+
+from tuning.calls import SearchData
+from tuning.plan import WorkUnit
+
+
+def prepared_for(unit: WorkUnit, data: SearchData) -> Any:
+    """What all calls of a unit learn from; None if it cannot be prepared, which the calls themselves then tell."""
+    call, shared = unit.calls[0], data.shared
+    try:
+        estimator = clone(shared.estimator)
+        if call.parameters is not None:
+            estimator.set_params(**clone(dict(call.parameters), safe=False))
+        return estimator.prepare(*_safe_split(estimator, shared.X, shared.y, data.splits[call.split][0]))
+    except Exception:  # noqa: BLE001 - whatever is wrong with rows or parameters: a fit says it better
+        return None
