@@ -13,7 +13,7 @@ from typing import Literal
 
 from collectives import all_reduce_bytes
 from gbdt.kernels.histogram_codec import HEADER_BYTES
-from gbdt.kernels.histogram_exchange import LENGTH_BYTES
+from gbdt.kernels.part_messages import HEAD_BYTES, LENGTH_BYTES
 from gbdt.kernels.round_growth import CANDIDATE_WORDS
 from gbdt.ranks.histogram_messages import agreed_length
 
@@ -28,6 +28,8 @@ _ROOT_SUMS = 3 * _WORD
 _GRADIENT_BITS, _HESSIAN_BITS = 10, 8
 # The largest of 255 counts that only chance makes unequal is about this many standard deviations above the others.
 _LARGEST_DEVIATION = 2.8
+# Messages are longer than the longest of them needs by this factor: ranks expect a bit more than comes.
+_EXPECTED_OVER_NEEDED = 1.09
 # What LightGBM sends for a bin: two float64.
 LIGHTGBM_BYTES_PER_BIN = 16
 
@@ -107,12 +109,12 @@ class CommunicationModel:
         return self.n_leaves * self.n_features * self.n_bins * LIGHTGBM_BYTES_PER_BIN * share
 
     def _data(self, this: Round) -> list[int]:
-        """Bytes of each call of a round: agreed length, histograms of smaller children, candidates."""
+        """Bytes of each call of a round: histograms of smaller children, candidates."""
         if not this.children:
             return []
         owned = math.ceil(self.n_features / self.n_ranks)
         histograms = sum(owned * self._encoded(rows) for rows in this.smaller_children)
-        return [*self._messages(LENGTH_BYTES * len(this.nodes) + histograms), self._candidates(this)]
+        return [self._messages(LENGTH_BYTES * len(this.nodes) + histograms), self._candidates(this)]
 
     def _feature(self, this: Round) -> list[int]:
         """A bit for each row of the nodes that are split, and candidates."""
@@ -123,11 +125,11 @@ class CommunicationModel:
         return [*calls, self._candidates(this)] if this.children else calls
 
     def _voting(self, this: Round) -> list[int]:
-        """Ballots, agreed length, elected histograms of both children, candidates."""
+        """Ballots, elected histograms of both children, candidates."""
         if not this.children:
             return []
         ballots = this.places * self.top_k * _BALLOT * (self.n_ranks - 1)
-        return [ballots, *self._messages(self._longest_elected(this)), self._candidates(this)]
+        return [ballots, self._messages(self._longest_elected(this)), self._candidates(this)]
 
     def _longest_elected(self, this: Round) -> int:
         """The longest message of elected histograms: each elected feature of each child goes to the next rank."""
@@ -139,8 +141,8 @@ class CommunicationModel:
                 lengths[(child + place) % self.n_ranks] += encoded
         return max(lengths)
 
-    def _messages(self, longest: int) -> list[int]:
-        return [all_reduce_bytes(_WORD, self.n_ranks), agreed_length(longest) * (self.n_ranks - 1)]
+    def _messages(self, longest: int) -> int:
+        return agreed_length(HEAD_BYTES + math.ceil(_EXPECTED_OVER_NEEDED * longest)) * (self.n_ranks - 1)
 
     def _candidates(self, this: Round) -> int:
         return this.places * CANDIDATE_WORDS * _WORD * (self.n_ranks - 1)

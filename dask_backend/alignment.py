@@ -14,6 +14,8 @@ import numpy as np
 
 Value = TypeVar("Value")
 
+_WITHOUT_ARRAYS = frozenset({str, int, float, bool, type(None)})
+
 
 def aligned(value: Value) -> Value:
     """The value itself, or a copy if an array in it (in lists, tuples, dicts and dataclasses) is not aligned."""
@@ -24,7 +26,8 @@ def _is_aligned(value: Any) -> bool:
     if isinstance(value, np.ndarray):
         return bool(value.flags.aligned)
     if isinstance(value, list | tuple):
-        return all(map(_is_aligned, value))
+        # Categories are thousands of names, which a set of their types deals with at once.
+        return _WITHOUT_ARRAYS.issuperset(map(type, value)) or all(map(_is_aligned, value))
     if isinstance(value, dict):
         return all(map(_is_aligned, value.values()))
     return not is_dataclass(value) or _is_aligned(vars(value))

@@ -112,7 +112,7 @@ class DaskCluster:
         self.session = session
 
     def workers(self) -> dict[str, int]:
-        known = self.client.scheduler_info(n_workers=-1)["workers"]
+        known = _known_workers(self.client)
         return {address: each["nthreads"] for address, each in known.items() if each["status"] == "running"}
 
     def read(self, function: ReadFunction, inputs: Sequence[PartitionInputs], name: str) -> list[Handle]:
@@ -165,9 +165,9 @@ class DaskCluster:
         return [values[handle.key] for handle in handles]
 
     def memory(self) -> float:
-        known = self.client.scheduler_info(n_workers=-1)["workers"].values()
+        known = _known_workers(self.client)
         # Zero is no limit.
-        return float(sum(each["memory_limit"] or float("inf") for each in known))
+        return float(sum(each["memory_limit"] or float("inf") for each in known.values()))
 
     def holders(self, handles: Sequence[Handle]) -> list[str | None]:
         who_has = self.client.who_has(list(handles))
@@ -190,6 +190,16 @@ class DaskCluster:
 
 def _same(value: Any) -> Any:
     return value
+
+
+def _known_workers(client: Any) -> dict[str, dict[str, Any]]:
+    """What the scheduler says of each worker, by address.
+
+    Not from `scheduler_info`: that reads a field of the client, which a periodic update without any workers may
+    overwrite between the question and the answer.
+    """
+    workers: dict[str, dict[str, Any]] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return workers
 
 
 @contextlib.contextmanager
@@ -242,7 +252,7 @@ def _require_usable(client: Any) -> None:
             f"The Dask client {client.id} is {client.status}: connect a new client, and persist the data again if it "
             "was held there."
         )
-    if not client.scheduler_info(n_workers=-1)["workers"]:
+    if not _known_workers(client):
         raise ValueError(
             f"The Dask cluster at {client.scheduler.address} has no workers: start workers, or scale the cluster, "
             "before calling fit."

@@ -169,7 +169,8 @@ def _train(
             on_iteration=running.reports.append if rank == 0 else None,
             resume=order.resume,
         )
-    return RankOutcome(result, running.n_fetched, running.reports[running.n_fetched :])
+    # The client has the trees from the reports: the model of every rank would only be copied and thrown away.
+    return RankOutcome(result.report, running.n_fetched, running.reports[running.n_fetched :])
 
 
 @contextlib.contextmanager

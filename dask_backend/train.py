@@ -104,7 +104,7 @@ class _Run:
         names = tuple(name for name, _ in job.evaluation)
         order = RankOrder(self._session, generation, task, names, job.n_jobs, resume)
         if isinstance(self._cluster, DaskCluster):
-            return [outcome.result.report for outcome in run_ranks(self._cluster, order, places, progress)]
+            return [outcome.result for outcome in run_ranks(self._cluster, order, places, progress)]
         return [_run_here(order, places[0], progress)]
 
     # Where rows are.
@@ -146,6 +146,8 @@ class _Run:
         return owners
 
     def _watched(self, workers: Sequence[str], attempt: int) -> dict[tuple[int, int], str]:
+        if not self._job.evaluation:
+            return {}
         cluster = self._cluster
         held = cluster.run(held_shares, self._session, workers=workers)
         owners = {each: worker for worker in held for each in held[worker][1]}

@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from gbdt.dataset import Dataset
 from gbdt.grown_tree import GrownTree, label_leaves, leaves_of
+from gbdt.kernels.compiler import for_types_of
 from gbdt.kernels.layout import NODE, RecordArray
 from gbdt.kernels.leaf_values import Labels
 from gbdt.kernels.round_growth import (
@@ -70,6 +71,13 @@ class GrowingTree:
         self.frontier = np.empty(parameters.num_leaves + 1, np.int64)
         self.chosen = np.empty(parameters.num_leaves, np.int64)
         self.free_slots = np.empty(self.n_slots, np.int64)
+        # Looked up once: the arrays stay the same.
+        self._any_child_has_slot = for_types_of(any_child_has_slot, self.nodes, self.picked, self.lefts, 0)
+        self._pick_arguments = (
+            self.nodes, parameters.num_leaves, parameters.grow_policy == "depthwise", self.frontier, self.chosen,
+            self.free_slots, self.counters, self.picked, self.lefts, self.slots,
+        )  # fmt: skip
+        self._pick_leaves = for_types_of(pick_leaves, *self._pick_arguments)
 
     @property
     def n_slots(self) -> int:
@@ -93,7 +101,11 @@ class GrowingTree:
 
     def any_child_may_split(self) -> bool:
         """Whether any child of this round, whose leaves have been split, has been given a histogram."""
-        return any_child_has_slot(self.nodes, self.picked, self.lefts, self.n_picked)
+        return self._any_child_has_slot(self.nodes, self.picked, self.lefts, self.n_picked)
+
+    def pick(self) -> None:
+        """Choose the leaves of the next round; none when the tree is complete."""
+        self._pick_leaves(*self._pick_arguments)
 
 
 class LeafExpander(Protocol):
@@ -162,7 +174,7 @@ class RoundGrower:
         while unfinished := [tree for tree in trees if tree.n_picked]:
             for tree, candidates in zip(unfinished, self._expander.expand(unfinished), strict=True):
                 self._hand_in(tree, candidates)
-                self._pick(tree)
+                tree.pick()
         self._expander.end_trees(len(trees))
         return [self._finished(tree) for tree in trees]
 
@@ -199,13 +211,6 @@ class RoundGrower:
         hand_in_round(
             tree.rules, tree.nodes, tree.categories, tree.picked, tree.lefts, tree.slots,
             tree.n_picked, candidates, tree.free_slots, tree.counters,
-        )  # fmt: skip
-
-    def _pick(self, tree: GrowingTree) -> None:
-        parameters = self._parameters
-        pick_leaves(
-            tree.nodes, parameters.num_leaves, parameters.grow_policy == "depthwise",
-            tree.frontier, tree.chosen, tree.free_slots, tree.counters, tree.picked, tree.lefts, tree.slots,
         )  # fmt: skip
 
     def _finished(self, tree: GrowingTree) -> GrownTree:

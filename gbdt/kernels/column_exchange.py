@@ -18,7 +18,7 @@ from gbdt.kernels.histogram import build_histogram, subtract_tile
 from gbdt.kernels.layout import NARROW, WIDE, BinStorage, Buffers, RecordArray
 from gbdt.kernels.leaf_expansion import may_split
 from gbdt.kernels.partition import cells_of_column, fill_goes_left, sparse_goes_left
-from gbdt.kernels.round_growth import enter_children, search_child, smaller_and_larger, write_candidate
+from gbdt.kernels.round_growth import enter_children, search_children, smaller_and_larger
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -166,11 +166,7 @@ def build_own_columns(
                 packing, pool[nodes[node].slot], nodes[node].count <= packed_rows, pool[slots[k]], smaller_packed,
                 nodes[larger].count <= packed_rows, 0, pool.shape[2],
             )  # fmt: skip
-        first = 0 if node < 0 else left
-        for child in range(first, first + (1 if node < 0 else 2)):
-            if nodes[child].slot >= 0:
-                search_child(
-                    layout, packing, rules, tree_features, own_features, pool[nodes[child].slot],
-                    buffers, nodes, categories, child,
-                )  # fmt: skip
-                write_candidate(nodes, categories, child, candidates[2 * k + child - first])
+        search_children(
+            layout, packing, rules, tree_features, own_features, pool, buffers,
+            nodes, categories, node, left, candidates[2 * k :],
+        )  # fmt: skip

@@ -18,20 +18,17 @@ from gbdt.kernels.histogram import add_planes, build_histogram, subtract_tile
 from gbdt.kernels.histogram_codec import add_encoded_feature, encode_feature, stored_bins
 from gbdt.kernels.layout import BinStorage, Buffers, RecordArray
 from gbdt.kernels.leaf_expansion import may_split, sum_root
+from gbdt.kernels.part_messages import class_of, part_of_leaf
 from gbdt.kernels.round_growth import (
     enter_children,
-    search_child,
+    search_children,
     smaller_and_larger,
     split_rows,
-    write_candidate,
 )
 from gbdt.kernels.split_scores import unpacked
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-
-# Bytes for the length of each leaf's part at the head of a message.
-LENGTH_BYTES = 4
 
 
 @kernel
@@ -98,18 +95,19 @@ def build_and_encode(
     rank: int,
     staging: Bytes,
     lengths: IntArray,
+    classes: IntArray,
     taken: IntArray,
 ) -> None:
     """Split picked leaves and write the histogram of each one's smaller child to the pool and the staging area.
 
-    Rank r owns features[blocks[r] : blocks[r + 1]]. What is for rank r of leaf k ends up in staging[k, r], and its
-    length in lengths[k, r]. The root's histogram is in `planes` already.
+    Rank r owns features[blocks[r] : blocks[r + 1]]. What is for rank r of leaf k ends up in staging[k, r], its length
+    in lengths[k, r], and the class of that child in classes[k]. The root's histogram is in `planes` already.
     """
     storage, layout, packing, rules, words = borrowed((storage, layout, packing, rules, words))
     rows, scratch, planes, buffers, nodes = borrowed((rows, scratch, planes, buffers, nodes))
     categories, starts, counts, pool = borrowed((categories, starts, counts, pool))
     picked, lefts, slots, features, blocks = borrowed((picked, lefts, slots, features, blocks))
-    staging, lengths, taken = borrowed((staging, lengths, taken))
+    staging, lengths, classes, taken = borrowed((staging, lengths, classes, taken))
     own_first = layout[features[blocks[rank]]].position if blocks[rank] < blocks[rank + 1] else 0
     while True:
         k = fetch_and_add(taken, 0, 1)
@@ -128,9 +126,11 @@ def build_and_encode(
             needed = nodes[0].slot >= 0
         for other in range(lengths.shape[1]):
             lengths[k, other] = 0
+        classes[k] = 0
         if not needed:
             continue
         smaller, _ = smaller_and_larger(nodes, node, left)
+        classes[k] = class_of(nodes[smaller].count)
         packed = counts[smaller] <= packing[0].packed_rows
         if node >= 0:
             first, last = starts[smaller], starts[smaller] + counts[smaller]
@@ -147,43 +147,6 @@ def build_and_encode(
                 beyond = position + stored_bins(layout, features[place])
                 end = encode_feature(packing, planes, packed, position, beyond, staging[k, other], end)
             lengths[k, other] = end
-
-
-@kernel
-def longest_message(lengths: IntArray, n_picked: int) -> int:
-    """The length of the longest message to any rank."""
-    longest = np.int64(0)
-    for other in range(lengths.shape[1]):
-        total = np.int64(0)
-        for k in range(n_picked):
-            total += lengths[k, other]
-        longest = max(longest, total)
-    return longest + LENGTH_BYTES * n_picked
-
-
-@kernel
-def write_messages(staging: Bytes, lengths: IntArray, n_picked: int, messages: Bytes) -> None:
-    """Join the parts for each rank: the lengths of all leaves' parts, then the parts."""
-    for other in range(lengths.shape[1]):
-        cursor = LENGTH_BYTES * n_picked
-        for k in range(n_picked):
-            length = lengths[k, other]
-            for byte in range(LENGTH_BYTES):
-                messages[other, LENGTH_BYTES * k + byte] = (length >> (8 * byte)) & 0xFF
-            messages[other, cursor : cursor + length] = staging[k, other, :length]
-            cursor += length
-
-
-@inlined
-def part_of_leaf(message: Bytes, k: int, n_picked: int) -> tuple[int, int]:
-    """Where in a message the part of a leaf begins, and how long it is."""
-    cursor, length = np.int64(LENGTH_BYTES * n_picked), np.int64(0)
-    for before in range(k + 1):
-        cursor += length
-        length = np.int64(0)
-        for byte in range(LENGTH_BYTES):
-            length |= np.int64(message[LENGTH_BYTES * before + byte]) << (8 * byte)
-    return cursor, length
 
 
 @kernel
@@ -243,14 +206,10 @@ def merge_and_search(
                 packing, pool[nodes[node].slot], nodes[node].count <= packed_rows, own, smaller_packed,
                 nodes[larger].count <= packed_rows, 0, own.shape[1],
             )  # fmt: skip
-        first = 0 if node < 0 else left
-        for child in range(first, first + (1 if node < 0 else 2)):
-            if nodes[child].slot >= 0:
-                search_child(
-                    layout, packing, rules, tree_features, own_features, pool[nodes[child].slot],
-                    buffers, nodes, categories, child,
-                )  # fmt: skip
-                write_candidate(nodes, categories, child, candidates[2 * k + child - first])
+        search_children(
+            layout, packing, rules, tree_features, own_features, pool, buffers,
+            nodes, categories, node, left, candidates[2 * k :],
+        )  # fmt: skip
 
 
 @kernel

@@ -169,6 +169,32 @@ def write_candidate(nodes: RecordArray, categories: npt.NDArray[np.int32], child
 
 
 @inlined
+def search_children(
+    layout: RecordArray,
+    packing: RecordArray,
+    rules: RecordArray,
+    tree_features: IntArray,
+    own_features: IntArray,
+    pool: npt.NDArray[np.int64],
+    buffers: Buffers,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    node: int,
+    left: int,
+    candidates: IntArray,
+) -> None:
+    """The best splits of a node's children that have a histogram, as candidates [child, word]."""
+    first = 0 if node < 0 else left
+    for child in range(first, first + (1 if node < 0 else 2)):
+        if nodes[child].slot >= 0:
+            search_child(
+                layout, packing, rules, tree_features, own_features, pool[nodes[child].slot],
+                buffers, nodes, categories, child,
+            )  # fmt: skip
+            write_candidate(nodes, categories, child, candidates[child - first])
+
+
+@inlined
 def read_candidate(nodes: RecordArray, categories: npt.NDArray[np.int32], child: int, candidate: IntArray) -> None:
     """Enter a split that another rank found."""
     nodes[child].gain = float_from_bits(candidate[0])

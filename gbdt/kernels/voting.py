@@ -18,9 +18,9 @@ import numpy.typing as npt
 from gbdt.kernels.compiler import borrowed, fetch_and_add, inlined, kernel
 from gbdt.kernels.histogram import build_histogram, subtract_tile
 from gbdt.kernels.histogram_codec import add_encoded_feature, add_to_bin, bin_sums, encode_feature, stored_bins
-from gbdt.kernels.histogram_exchange import part_of_leaf
 from gbdt.kernels.layout import BinStorage, Buffers, RecordArray
 from gbdt.kernels.leaf_expansion import may_split
+from gbdt.kernels.part_messages import class_of, part_of_leaf
 from gbdt.kernels.round_growth import (
     enter_children,
     search_child,
@@ -219,6 +219,7 @@ def encode_elected(
     rank: int,
     staging: Bytes,
     lengths: IntArray,
+    classes: IntArray,
     taken: IntArray,
 ) -> None:
     """Write the elected histograms of the rows here for the ranks that search them: staging[child, rank]."""
@@ -231,8 +232,10 @@ def encode_elected(
         child = child_of(picked, lefts, place)
         for other in range(n_ranks):
             lengths[place, other] = 0
+        classes[place] = 0
         if child < 0 or nodes[child].slot < 0:
             continue
+        classes[place] = class_of(nodes[child].count)
         planes, packed = pool[nodes[child].slot], counts[child] <= packing[0].packed_rows
         for k in range(elected.shape[1]):
             feature, other = elected[place, k], searched_by(place, k, n_ranks)

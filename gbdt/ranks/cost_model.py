@@ -31,8 +31,8 @@ _BYTES_PER_BIN = 5.5
 _BYTES_PER_CANDIDATE = 112.0
 # What each message costs beyond the first of a call, in seconds.
 _EACH_MESSAGE = 5e-6
-# Calls a round: agreed length, histograms or bits or votes, best splits.
-_CALLS = {"data": 3, "feature": 2, "voting": 4}
+# Calls a round: votes, histograms or bits, best splits.
+_CALLS = {"data": 2, "feature": 2, "voting": 3}
 # What a round costs besides its kernels and calls, in seconds.
 _EACH_ROUND = {"data": 0.4e-3, "feature": 0.7e-3, "voting": 0.6e-3}
 # Voting leaves out splits: it must be this much faster than the best exact mode.

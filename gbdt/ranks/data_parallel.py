@@ -8,7 +8,7 @@ and tells everybody its best splits. The tree is that of a fit on one machine, b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -77,14 +77,14 @@ class DataParallel:
 
     def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves and find the best splits of their children over all ranks."""
-        firsts = np.cumsum([0, *(tree.n_picked for tree in trees)]).tolist()
+        firsts = list(accumulate((tree.n_picked for tree in trees), initial=0))
         n_parts = firsts[-1]
         self._messages.make_room(n_parts)
         for tree, first in zip(trees, firsts, strict=False):
             self._build(tree, first)
-        if not any(tree.any_child_may_split() for tree in trees):
-            return [no_candidates(tree) for tree in trees]
         messages = self._messages.exchanged(n_parts)
+        if messages is None:
+            return [no_candidates(tree) for tree in trees]
         candidates = np.empty((2 * n_parts, self._candidate_words), np.int64)
         for tree, first in zip(trees, firsts, strict=False):
             self._search(tree, messages, first, n_parts, candidates[2 * first : 2 * first + tree.n_children])
@@ -102,7 +102,8 @@ class DataParallel:
     def _build(self, tree: GrowingTree, first: int) -> None:
         place, is_root = self._place[id(tree)], tree.picked[0] < 0
         parts = slice(first, first + tree.n_picked)
-        staging, lengths = self._messages.staging[parts], self._messages.lengths[parts]
+        messages = self._messages
+        staging, lengths, classes = messages.staging[parts], messages.lengths[parts], messages.classes[parts]
 
         def build(thread: int, buffers: Buffers) -> None:
             arguments = (
@@ -112,7 +113,7 @@ class DataParallel:
                 tree.nodes, tree.categories, tree.starts, tree.counts,
                 tree.picked, tree.lefts, tree.slots, tree.n_picked, tree.is_last,
                 self._pools[place], self._features, self._blocks, self._exchange.rank,
-                staging, lengths, self._threads.taken,
+                staging, lengths, classes, self._threads.taken,
             )  # fmt: skip
             if is_root:
                 self._build_kernels[place] = for_types_of(build_and_encode, *arguments)

@@ -1,6 +1,8 @@
 """Encoded histograms on their way: a staging area for each leaf and rank, and one message to every rank.
 
-Messages of a round have one agreed length, the next of few: the communicator keeps plans for lengths it knows.
+Messages of a round have one length, the next of few: the communicator keeps plans for lengths it knows. Ranks do not
+ask each other for it. Everybody expects the same one (`gbdt.kernels.part_messages`), and where some rank's messages
+turn out to be longer, all are sent again.
 """
 
 from __future__ import annotations
@@ -8,9 +10,17 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from gbdt.kernels.compiler import for_types_of
 from gbdt.kernels.histogram_codec import HEADER_BYTES, MOST_BYTES_PER_BIN, SLACK
-from gbdt.kernels.histogram_exchange import longest_message, write_messages
 from gbdt.kernels.layout import RecordArray
+from gbdt.kernels.part_messages import (
+    N_CLASSES,
+    expected_length,
+    learn_lengths,
+    longest_message,
+    longest_of_all,
+    write_messages,
+)
 from gbdt.ranks.exchange import RankExchange
 
 IntArray = npt.NDArray[np.int64]
@@ -18,6 +28,8 @@ Bytes = npt.NDArray[np.uint8]
 
 _LENGTHS_PER_OCTAVE_BITS = 4
 _SHORTEST = 512
+# What a bin probably takes before anything was sent, in bits: some, and more for every class of larger nodes.
+_BITS_PER_BIN, _MORE_BITS_PER_CLASS = 20.0, 1.5
 
 
 def stored_bins(layout: RecordArray, features: IntArray) -> IntArray:
@@ -32,14 +44,24 @@ def most_bytes(layout: RecordArray, features: IntArray) -> int:
 
 
 class HistogramMessages:
-    """What kernels write is in staging[leaf, rank, :lengths[leaf, rank]]."""
+    """What kernels write is in staging[leaf, rank, :lengths[leaf, rank]]; classes[leaf] is 0 if there is nothing."""
 
     def __init__(self, exchange: RankExchange, part_bytes: int) -> None:
         self._exchange = exchange
         # Untouched memory costs nothing: the operating system hands out pages on first use.
         self.staging = np.empty((1, exchange.n_ranks, part_bytes), np.uint8)
         self.lengths = np.zeros((1, exchange.n_ranks), np.int64)
+        self.classes = np.zeros(1, np.int64)
+        bits = _BITS_PER_BIN + _MORE_BITS_PER_CLASS * np.arange(N_CLASSES)
+        self._bytes_of_class = part_bytes / MOST_BYTES_PER_BIN * bits / 8
+        self._bytes_of_class[0] = 0.0
         self._outgoing = self._incoming = np.empty(0, np.uint8)
+        # Looked up once: the types of their arguments stay the same.
+        self._expected = for_types_of(expected_length, self.classes, 0, self._bytes_of_class)
+        self._learn = for_types_of(learn_lengths, self.classes, 0, self._bytes_of_class, 0, 0)
+        self._longest = for_types_of(longest_message, self.lengths, 0)
+        self._longest_of_all = for_types_of(longest_of_all, self.staging[0])
+        self._write = for_types_of(write_messages, self.staging, self.lengths, 0, 0, self.staging[0])
 
     def make_room(self, n_leaves: int) -> None:
         """Provide for as many leaves."""
@@ -47,21 +69,32 @@ class HistogramMessages:
             n_leaves = max(n_leaves, 2 * len(self.staging))
             self.staging = np.empty((n_leaves, *self.staging.shape[1:]), np.uint8)
             self.lengths = np.zeros((n_leaves, self._exchange.n_ranks), np.int64)
+            self.classes = np.zeros(n_leaves, np.int64)
 
-    def exchanged(self, n_leaves: int) -> Bytes:
-        """What every rank wrote for this one, [rank, byte]."""
+    def exchanged(self, n_leaves: int) -> Bytes | None:
+        """What every rank wrote for this one, [rank, byte]; None if no rank had anything to write."""
+        expected = self._expected(self.classes, n_leaves, self._bytes_of_class)
+        if expected == 0:
+            return None
+        own_longest = self._longest(self.lengths, n_leaves)
+        size = agreed_length(expected)
+        messages = self._sent(n_leaves, own_longest, size)
+        longest = self._longest_of_all(messages)
+        self._learn(self.classes, n_leaves, self._bytes_of_class, expected, longest)
+        # Everybody has seen the same heads.
+        return messages if longest + SLACK <= size else self._sent(n_leaves, own_longest, agreed_length(longest))
+
+    def _sent(self, n_leaves: int, own_longest: int, size: int) -> Bytes:
         n_ranks = self._exchange.n_ranks
-        longest = self._exchange.maximum(np.array([longest_message(self.lengths, n_leaves)], np.int64))
-        size = agreed_length(int(longest[0]))
         if n_ranks * size > len(self._outgoing):
             self._outgoing, self._incoming = (np.empty(n_ranks * size * 5 // 4, np.uint8) for _ in range(2))
         outgoing = self._outgoing[: n_ranks * size].reshape(n_ranks, size)
-        write_messages(self.staging, self.lengths, n_leaves, outgoing)
+        self._write(self.staging, self.lengths, n_leaves, own_longest, outgoing)
         return self._exchange.all_to_all(outgoing, self._incoming[: n_ranks * size].reshape(n_ranks, size))
 
 
 def agreed_length(longest: int) -> int:
-    """The length of all messages of a round whose longest has so many bytes."""
+    """The length of all messages of a round whose longest is expected to have so many bytes."""
     longest = max(longest + SLACK, _SHORTEST)
     step = 1 << max(longest.bit_length() - 1 - _LENGTHS_PER_OCTAVE_BITS, 0)
     return -(-longest // step) * step

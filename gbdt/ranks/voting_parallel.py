@@ -47,7 +47,8 @@ class VotingParallel:
         self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
         self._scores = np.empty((workers.n_threads, n_features))
         self._order = np.empty((workers.n_threads, n_features), np.int64)
-        widest = np.argsort(stored_bins(layout, np.arange(n_features)))[::-1][: -(-2 * top_k // exchange.n_ranks)]
+        most_searched = -(-min(2 * top_k, n_features) // exchange.n_ranks)
+        widest = np.argsort(stored_bins(layout, np.arange(n_features)))[::-1][:most_searched]
         self._messages = HistogramMessages(exchange, most_bytes(layout, widest))
         self._candidate_words = candidate_words(layout, parameters.max_cat_threshold)
 
@@ -77,6 +78,7 @@ class VotingParallel:
         self._messages.make_room(n_children)
         self._threads.run(lambda thread, buffers: self._encode(tree, elected), n_children)
         messages = self._messages.exchanged(n_children)
+        assert messages is not None
         candidates = np.empty((n_children, self._candidate_words), np.int64)
 
         def search(thread: int, buffers: Buffers) -> None:
@@ -111,7 +113,7 @@ class VotingParallel:
         encode_elected(
             self._dataset.plan.layout, tree.quantised.packing, tree.nodes, tree.counts,
             tree.picked, tree.lefts, tree.n_picked, self._pool, elected, self._exchange.rank,
-            self._messages.staging, self._messages.lengths, self._threads.taken,
+            self._messages.staging, self._messages.lengths, self._messages.classes, self._threads.taken,
         )  # fmt: skip
 
 

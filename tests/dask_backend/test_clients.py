@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import pickle
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.base import clone
 
+from dask_backend.cluster import DaskCluster
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
@@ -88,6 +90,30 @@ def test_reasons_for_the_mode_are_logged_and_kept(given: Client, caplog: pytest.
         model = DMLGBMRegressor(n_estimators=1).fit(in_partitions(X, 2), in_partitions(y, 2), client=given)
     assert f"tree_learner='{model.plan_.tree_learner}' on 2 ranks" in caplog.text
     assert str(model.plan_) in caplog.text
+
+
+def test_workers_are_found_while_the_client_forgets_them(given: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client updates what it knows of its scheduler every two seconds, without workers."""
+    update = given._update_scheduler_info
+
+    async def overtaken(n_workers: int = 0) -> None:
+        await update(n_workers=0)
+
+    monkeypatch.setattr(given, "_update_scheduler_info", overtaken)
+    found = DaskCluster(given, "session")
+    assert sorted(found.workers().values()) == [1, 1]
+    assert found.memory() > 0.0
+
+
+def test_an_asynchronous_client_is_refused(cluster: LocalCluster) -> None:
+    X, y = data()
+
+    async def fit() -> None:
+        async with Client(cluster.scheduler_address, asynchronous=True, set_as_default=False) as own:
+            DMLGBMRegressor().fit(in_partitions(X, 2), in_partitions(y, 2), client=own)
+
+    with pytest.raises(ValueError, match=r"fit needs a synchronous client, but .* is asynchronous"):
+        asyncio.run(fit())
 
 
 def test_what_is_no_client_is_refused() -> None:
