@@ -449,8 +449,10 @@ def test_warmup_meets_every_kernel_that_the_engine_calls() -> None:
 import importlib, json, pkgutil, sys
 import gbdt
 from dmlgbm.command_line.main import main
+from gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
 from gbdt.machine_code.kernel import Kernel
 assert main(["warmup", "--json"]) == 0
+assert all(kernel.n_entries == 2 for kernel in (add_to_rows, label_rows, sum_leaves)), "labels of one byte and of four"
 for info in pkgutil.walk_packages(gbdt.__path__, "gbdt."):
     if not info.name.startswith("gbdt.kernels"):
         names = vars(importlib.import_module(info.name)).items()

@@ -53,8 +53,10 @@ def _bytes_that_fit(backend: Any) -> float:
     limits = [float(here)]
     client = _client(backend)
     if client is not None:
-        workers = client.scheduler_info(n_workers=-1)["workers"].values()
-        limits += [float(each["memory_limit"]) for each in workers if each["memory_limit"]]
+        from tuning.executors.dask import known_workers
+
+        known = known_workers(client).values()
+        limits += [float(each["memory_limit"]) for each in known if each["memory_limit"]]
     return _SHARE_OF_MEMORY * min(limits)
 
 

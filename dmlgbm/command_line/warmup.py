@@ -170,6 +170,11 @@ def _wide_bins() -> None:
     _regressor(max_bin=500).fit(features, target)
 
 
+def _many_leaves() -> None:
+    features, target = _rows()
+    _regressor(num_leaves=_N_ROWS, min_child_samples=1).fit(features, target)
+
+
 def _two_threads() -> None:
     from dmlgbm.command_line.generated_rows import generated_rows
 
@@ -206,6 +211,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "samples of rows and features": _row_and_feature_samples,
     "exact precision, growth by level": _exact_precision,
     "more than 255 bins": _wide_bins,
+    "more than 255 leaves": _many_leaves,
     "two threads": _two_threads,
     "single precision": _single_precision,
     "shares of the rows": _shares_of_rows,

@@ -17,6 +17,7 @@ from sklearn import model_selection
 from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score
 from tuning import collections
 from tuning.executors.base import ExecutorError
+from tuning.executors.dask import DaskExecutor
 
 GRID = {"max_depth": [1, 2, 3, 4]}
 
@@ -114,3 +115,14 @@ def test_a_lost_dask_worker_does_not_change_the_results(rows: Any, tmp_path: Pat
     theirs = model_selection.GridSearchCV(TracedTree(), GRID, cv=2, refit=False).fit(*rows)
     np.testing.assert_array_equal(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"])
     assert len(fits_in(log)) <= 8 + 4  # results that the lost worker still held are computed again
+
+
+def test_workers_are_found_while_the_client_forgets_them(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A client updates what it knows of its scheduler every two seconds, without workers."""
+    update = client._update_scheduler_info
+
+    async def overtaken(n_workers: int = 0) -> None:
+        await update(n_workers=0)
+
+    monkeypatch.setattr(client, "_update_scheduler_info", overtaken)
+    assert sorted(DaskExecutor(client, None).threads_of_workers().values()) == [1, 1]

@@ -51,6 +51,16 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
     return executor
 
 
+def known_workers(client: Client) -> dict[str, dict[str, Any]]:
+    """What the scheduler says of each worker, by address.
+
+    `Client.scheduler_info` reads a field of the client instead, which a periodic update without any workers may
+    overwrite between the question and the answer.
+    """
+    workers: dict[str, dict[str, Any]] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
+    return workers
+
+
 class DaskExecutor:
     """Runs units on the workers of a client, as many at once as they have threads."""
 
@@ -74,7 +84,7 @@ class DaskExecutor:
     def threads_of_workers(self) -> dict[str, int]:
         """The workers that are there, with their numbers of threads; asked for at most once a second."""
         if monotonic() - self._known_since > _SECONDS_KNOWN:
-            known = self._client.scheduler_info(n_workers=-1)["workers"]
+            known = known_workers(self._client)
             self._known_workers = {address: each["nthreads"] for address, each in known.items()}
             self._known_since = monotonic()
         return self._known_workers
