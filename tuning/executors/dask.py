@@ -51,7 +51,7 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
     return executor
 
 
-def known_workers(client: Client) -> dict[str, dict[str, Any]]:
+def known_workers(client: Any) -> dict[str, dict[str, Any]]:
     """What the scheduler says of each worker, by address.
 
     `Client.scheduler_info` reads a field of the client instead, which a periodic update without any workers may
