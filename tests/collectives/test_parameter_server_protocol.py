@@ -128,6 +128,7 @@ def test_no_acknowledged_push_is_lost_and_none_applied_twice_when_a_server_is_ki
         assert len(chain_of(simulation)) == n_servers - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", [0, 1, 2], ids=["head", "middle", "tail"])
 def test_a_server_of_a_chain_of_three_may_die_at_any_of_its_messages(place: int) -> None:
     def run(at: int) -> bool:

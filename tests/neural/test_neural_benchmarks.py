@@ -41,6 +41,7 @@ def test_systems_are_compared_and_those_that_cannot_train_say_why(
     assert figures["top_k"]["megabytes"] < 0.1 * figures["allreduce"]["megabytes"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("measurement", bench_strategies.MEASUREMENTS)
 def test_measurements_of_strategies_run(
     folder: Path, measurement: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -51,6 +51,7 @@ def test_ranks_in_a_barrier_stage_end_with_the_weights_of_a_local_fit(spark: Any
     assert not spark.sparkContext._jsc.getPersistentRDDs(), "what the fit kept must be given back"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "changes",
     [{"strategy": "parameter_server", "compression": "int8"}, {"strategy": "local_sgd", "n_ranks": 1}],
