@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from collectives import Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
+from collectives import AbortedError, Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
 from dask_backend.alignment import aligned
 from dask_backend.worker_store import WorkerStore, drop_store, store_of
 from gbdt.callbacks import TrainingState
@@ -25,6 +25,7 @@ _WATCH_SECONDS = 0.25
 # Reports are collected for this long: fetching each one as it comes would take processor time from training.
 _COLLECT_SECONDS = 0.25
 _ALIVE = ("executing", "long-running")
+_UNWANTED = "its task was cancelled, or its client went away"
 
 Result = TypeVar("Result")
 
@@ -144,6 +145,10 @@ def host_rank(
     watcher.start()
     try:
         return train(store, running, worker)
+    except AbortedError as aborted:
+        # Another rank may notice first that nobody is left who would ask for results.
+        running.is_unwanted = running.is_unwanted or _UNWANTED in str(aborted)
+        raise
     finally:
         running.over.set()
         watcher.join()
@@ -213,7 +218,7 @@ def _watch(worker: Any, key: str, running: RunningRank) -> None:
         if task is None or task.state not in _ALIVE:
             # A client that goes on has stopped the rank before it cancels the task.
             running.is_unwanted = True
-            running.stop("its task was cancelled, or its client went away")
+            running.stop(_UNWANTED)
         elif worker.status.name not in ("running", "paused"):
             running.stop(f"its worker {worker.address} is {worker.status.name}")
 
