@@ -15,10 +15,8 @@ from gbdt.kernels.histogram_codec import HEADER_BYTES, MOST_BYTES_PER_BIN, SLACK
 from gbdt.kernels.layout import RecordArray
 from gbdt.kernels.part_messages import (
     N_CLASSES,
-    expected_length,
-    learn_lengths,
-    longest_message,
-    longest_of_all,
+    learn_longest,
+    message_lengths,
     write_messages,
 )
 from gbdt.ranks.exchange import RankExchange
@@ -56,11 +54,10 @@ class HistogramMessages:
         self._bytes_of_class = part_bytes / MOST_BYTES_PER_BIN * bits / 8
         self._bytes_of_class[0] = 0.0
         self._outgoing = self._incoming = np.empty(0, np.uint8)
+        self._rooms: dict[int, tuple[Bytes, Bytes]] = {}
         # Looked up once: the types of their arguments stay the same.
-        self._expected = for_types_of(expected_length, self.classes, 0, self._bytes_of_class)
-        self._learn = for_types_of(learn_lengths, self.classes, 0, self._bytes_of_class, 0, 0)
-        self._longest = for_types_of(longest_message, self.lengths, 0)
-        self._longest_of_all = for_types_of(longest_of_all, self.staging[0])
+        self._lengths = for_types_of(message_lengths, self.classes, self.lengths, 0, self._bytes_of_class)
+        self._learn = for_types_of(learn_longest, self.staging[0], self.classes, 0, self._bytes_of_class, 0)
         self._write = for_types_of(write_messages, self.staging, self.lengths, 0, 0, self.staging[0])
 
     def make_room(self, n_leaves: int) -> None:
@@ -73,24 +70,32 @@ class HistogramMessages:
 
     def exchanged(self, n_leaves: int) -> Bytes | None:
         """What every rank wrote for this one, [rank, byte]; None if no rank had anything to write."""
-        expected = self._expected(self.classes, n_leaves, self._bytes_of_class)
+        expected, own_longest = self._lengths(self.classes, self.lengths, n_leaves, self._bytes_of_class)
         if expected == 0:
             return None
-        own_longest = self._longest(self.lengths, n_leaves)
         size = agreed_length(expected)
         messages = self._sent(n_leaves, own_longest, size)
-        longest = self._longest_of_all(messages)
-        self._learn(self.classes, n_leaves, self._bytes_of_class, expected, longest)
+        longest = self._learn(messages, self.classes, n_leaves, self._bytes_of_class, expected)
         # Everybody has seen the same heads.
         return messages if longest + SLACK <= size else self._sent(n_leaves, own_longest, agreed_length(longest))
 
     def _sent(self, n_leaves: int, own_longest: int, size: int) -> Bytes:
-        n_ranks = self._exchange.n_ranks
-        if n_ranks * size > len(self._outgoing):
-            self._outgoing, self._incoming = (np.empty(n_ranks * size * 5 // 4, np.uint8) for _ in range(2))
-        outgoing = self._outgoing[: n_ranks * size].reshape(n_ranks, size)
+        outgoing, incoming = self._room(size)
         self._write(self.staging, self.lengths, n_leaves, own_longest, outgoing)
-        return self._exchange.all_to_all(outgoing, self._incoming[: n_ranks * size].reshape(n_ranks, size))
+        return self._exchange.all_to_all(outgoing, incoming)
+
+    def _room(self, size: int) -> tuple[Bytes, Bytes]:
+        """Where messages of this size are written and received; the same memory for all sizes."""
+        room = self._rooms.get(size)
+        if room is None:
+            n_ranks = self._exchange.n_ranks
+            n_bytes = n_ranks * size
+            if n_bytes > len(self._outgoing):
+                self._outgoing, self._incoming = (np.empty(n_bytes * 5 // 4, np.uint8) for _ in range(2))
+                self._rooms.clear()
+            outgoing, incoming = self._outgoing[:n_bytes], self._incoming[:n_bytes]
+            room = self._rooms[size] = outgoing.reshape(n_ranks, size), incoming.reshape(n_ranks, size)
+        return room
 
 
 def agreed_length(longest: int) -> int:
