@@ -7,7 +7,7 @@ leaves out splits on purpose.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -30,8 +30,7 @@ from gbdt.kernels.round_growth import (
     N_NODES,
     N_PICKED,
     any_child_has_slot,
-    hand_in_round,
-    pick_leaves,
+    close_round,
 )
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
@@ -73,11 +72,11 @@ class GrowingTree:
         self.free_slots = np.empty(self.n_slots, np.int64)
         # Looked up once: the arrays stay the same.
         self._any_child_has_slot = for_types_of(any_child_has_slot, self.nodes, self.picked, self.lefts, 0)
-        self._pick_arguments = (
-            self.nodes, parameters.num_leaves, parameters.grow_policy == "depthwise", self.frontier, self.chosen,
-            self.free_slots, self.counters, self.picked, self.lefts, self.slots,
+        self._round_arguments = (
+            self.nodes, self.categories, self.picked, self.lefts, self.slots, self.free_slots, self.counters,
+            parameters.num_leaves, parameters.grow_policy == "depthwise", self.frontier, self.chosen,
         )  # fmt: skip
-        self._pick_leaves = for_types_of(pick_leaves, *self._pick_arguments)
+        self._close_round: Callable[..., None] | None = None
 
     @property
     def n_slots(self) -> int:
@@ -103,9 +102,13 @@ class GrowingTree:
         """Whether any child of this round, whose leaves have been split, has been given a histogram."""
         return self._any_child_has_slot(self.nodes, self.picked, self.lefts, self.n_picked)
 
-    def pick(self) -> None:
-        """Choose the leaves of the next round; none when the tree is complete."""
-        self._pick_leaves(*self._pick_arguments)
+    def close_round(self, candidates: IntArray) -> None:
+        """Enter what a round has found, and choose the leaves of the next one: none when the tree is complete."""
+        arguments = (self.rules, *self._round_arguments, np.ascontiguousarray(candidates))
+        if self._close_round is None:
+            self._close_round = for_types_of(close_round, *arguments)
+        self._close_round(*arguments)
+        self.n_rounds += 1
 
 
 class LeafExpander(Protocol):
@@ -173,8 +176,7 @@ class RoundGrower:
             root["gradient"], root["hessian"], root["count"] = gradient, hessian, count
         while unfinished := [tree for tree in trees if tree.n_picked]:
             for tree, candidates in zip(unfinished, self._expander.expand(unfinished), strict=True):
-                self._hand_in(tree, candidates)
-                tree.pick()
+                tree.close_round(candidates)
         self._expander.end_trees(len(trees))
         return [self._finished(tree) for tree in trees]
 
@@ -205,13 +207,6 @@ class RoundGrower:
         tree.counters[N_NODES], tree.counters[N_FREE] = 1, tree.n_slots - 1
         tree.counters[N_PICKED] = 1 if n_features else 0
         tree.picked[0], tree.lefts[0], tree.slots[0] = -1, 0, 0
-
-    def _hand_in(self, tree: GrowingTree, candidates: IntArray) -> None:
-        tree.n_rounds += 1
-        hand_in_round(
-            tree.rules, tree.nodes, tree.categories, tree.picked, tree.lefts, tree.slots,
-            tree.n_picked, candidates, tree.free_slots, tree.counters,
-        )  # fmt: skip
 
     def _finished(self, tree: GrowingTree) -> GrownTree:
         splits = tree.chosen[: tree.counters[N_CHOSEN]].copy()

@@ -266,6 +266,29 @@ def hand_in_round(
 
 
 @kernel
+def close_round(
+    rules: RecordArray,
+    nodes: RecordArray,
+    categories: npt.NDArray[np.int32],
+    picked: IntArray,
+    lefts: IntArray,
+    slots: IntArray,
+    free_slots: IntArray,
+    counters: IntArray,
+    max_leaves: int,
+    level_wise: bool,
+    frontier: IntArray,
+    chosen: IntArray,
+    candidates: IntArray,
+) -> None:
+    """Enter what a round has found and choose the leaves of the next one."""
+    hand_in_round(
+        rules, nodes, categories, picked, lefts, slots, counters[N_PICKED], candidates, free_slots, counters
+    )  # fmt: skip
+    pick_leaves(nodes, max_leaves, level_wise, frontier, chosen, free_slots, counters, picked, lefts, slots)
+
+
+@kernel
 def sum_rows(
     packing: RecordArray,
     words: npt.NDArray[np.int64],
