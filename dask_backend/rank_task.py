@@ -23,7 +23,8 @@ from gbdt.ranks.rank_threads import threads_of_rank
 
 _WATCH_SECONDS = 0.25
 # Reports are collected for this long: fetching each one as it comes would take processor time from training.
-_COLLECT_SECONDS = 0.25
+_COLLECT_SECONDS = 0.5
+_SOON, _SECONDS_TO_STOP = 0.02, 20.0
 _ALIVE = ("executing", "long-running")
 _UNWANTED = "its task was cancelled, or its client went away"
 
@@ -73,6 +74,7 @@ class RunningRank:
         self.reports: list[Any] = []
         self.n_fetched = 0
         self.over = threading.Event()
+        self._on_end: list[Callable[[], None]] = []
         self.is_unwanted = False  # nobody is left who would ask for its result or its rows
         self._changed = threading.Condition()
         self._record: dict[str, Any] | None = None
@@ -103,6 +105,34 @@ class RunningRank:
             reason = self._reason
         if reason is not None:
             communicator.abort(reason)
+
+    def end(self) -> None:
+        """The rank has let go of everything."""
+        with self._changed:
+            self.over.set()
+            for tell in self._on_end:
+                tell()
+
+    async def wait_until_over(self, seconds: float) -> bool:
+        """Whether the rank has ended within this time; for the worker's event loop, which sleeps meanwhile."""
+        loop, ended = asyncio.get_running_loop(), asyncio.Event()
+
+        def tell() -> None:
+            with contextlib.suppress(RuntimeError):  # the loop of a worker that is closing
+                loop.call_soon_threadsafe(ended.set)
+
+        with self._changed:
+            if self.over.is_set():
+                return True
+            self._on_end.append(tell)
+        try:
+            await asyncio.wait_for(ended.wait(), seconds)
+        except TimeoutError:
+            pass
+        finally:
+            with self._changed:
+                self._on_end.remove(tell)
+        return self.over.is_set()
 
     def finish(self, reason: str) -> None:
         """Let all ranks end in order after the iteration that they are at."""
@@ -150,7 +180,7 @@ def host_rank(
         running.is_unwanted = running.is_unwanted or _UNWANTED in str(aborted)
         raise
     finally:
-        running.over.set()
+        running.end()
         watcher.join()
         if store.rank is running:
             store.rank = None
@@ -252,13 +282,12 @@ async def next_reports(
     """The reports of rank 0 after the first `n_seen`, a few at a time."""
     running = store_of(session, str(dask_worker.address)).rank
     if running is None or running.generation != generation:
-        await asyncio.sleep(_COLLECT_SECONDS)
+        await asyncio.sleep(_SOON)  # its result is on the way to the client
         return []
-    started = time.monotonic()
-    while not running.over.is_set() and (waited := time.monotonic() - started) < patience:
-        if waited >= _COLLECT_SECONDS and len(running.reports) > n_seen:
+    until = time.monotonic() + patience
+    while not await running.wait_until_over(_COLLECT_SECONDS):
+        if len(running.reports) > n_seen or time.monotonic() > until:
             break
-        await asyncio.sleep(0.02)
     running.n_fetched = max(running.n_fetched, n_seen)
     return list(running.reports[n_seen:])
 
@@ -276,7 +305,4 @@ async def stop_rank(session: str, reason: str, dask_worker: Any = None) -> bool:
     if running is None:
         return True
     running.stop(reason)
-    until = time.monotonic() + 20.0
-    while not running.over.is_set() and time.monotonic() < until:
-        await asyncio.sleep(0.01)
-    return bool(running.over.is_set())
+    return await running.wait_until_over(_SECONDS_TO_STOP)
