@@ -1,7 +1,8 @@
 """Fits on Dask clusters: ours beside lightgbm.dask and xgboost.dask, on equal workers with the same partitions.
 
-Systems take turns, so that a slow minute of the machine hits all of them, and the fastest turn counts. Memory is the
-sum over all workers of their highest resident memory during a fit, with the data that Dask holds for everybody. Bytes
+Systems take turns, so that a slow minute of the machine hits all of them, and the fastest turn counts. Every turn has a
+cluster of its own: workers that only wait for their next turn take a tenth of a core each pair. Memory is the sum over
+all workers of their highest resident memory during a fit, with the data that Dask holds for everybody. Bytes
 are what went over the loopback device; ours also counts what its ranks sent, which is in shared memory on one host.
 `python -m benchmarks.dask_report` writes the figures into docs/dask.md.
 """
@@ -31,6 +32,7 @@ from benchmarks.tasks import METRICS, Task
 DASK = "dask"
 PARTITIONS_OF_A_WORKER = 2
 LOCAL = "ours, local"
+_TREES_TO_WARM_UP = 2
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,10 @@ class Race:
     y: Any
     settings: Settings
 
+    def warming_up(self) -> Race:
+        """A short fit, for workers to import and compile what the one that counts needs."""
+        return replace(self, settings=replace(self.settings, n_estimators=_TREES_TO_WARM_UP))
+
 
 def ours(race: Race) -> Any:
     model = SYSTEMS["ours"].build(replace(race.settings, threads=1), race.data.task)
@@ -85,34 +91,31 @@ def xgboost(race: Race) -> Any:
     return model.fit(race.X, race.y).get_booster()
 
 
-def ours_locally(race: Race) -> Any:
-    model = SYSTEMS["ours"].build(race.settings, race.data.task)
-    return model.fit(race.data.train.features, race.data.train.target)
-
-
 COMPETITORS: dict[str, Callable[[Race], Any]] = {
     "ours": ours,
     "lightgbm": lightgbm,
     "xgboost": xgboost,
-    LOCAL: ours_locally,
 }
+
+
+RUNNERS = (*COMPETITORS, LOCAL)
 
 
 def run_race(
     data: Dataset, n_workers: int, systems: list[str], repeat: int, settings: Settings, results: ResultFile | None
 ) -> list[Figure]:
-    """Every system in turn, each on a cluster of its own, so that nobody's memory holds the others' libraries."""
+    """Every system in turn, each on new workers, so that nobody's memory holds the others' libraries."""
     figures = []
-    with contextlib.ExitStack() as stack:
-        races = {system: stack.enter_context(prepared(data, n_workers, settings)) for system in systems}
-        for repetition in range(repeat + 1):
-            for system, race in races.items():
+    for system in systems * repeat:
+        if system == LOCAL:
+            figure = _measured_locally(data, n_workers, settings)
+        else:
+            with prepared(data, n_workers, settings) as race:
                 figure = _measured(race, system, n_workers)
-                if repetition > 0:  # the first turn compiles and imports
-                    figures.append(figure)
-                    print(_line(figure), flush=True)
-                    if results is not None:
-                        results.append(DASK, asdict(figure))
+        figures.append(figure)
+        print(_line(figure), flush=True)
+        if results is not None:
+            results.append(DASK, asdict(figure))
     return figures
 
 
@@ -133,33 +136,57 @@ def prepared(data: Dataset, n_workers: int, settings: Settings) -> Iterator[Race
 
 
 def _measured(race: Race, system: str, n_workers: int) -> Figure:
-    race.client.run(_watch_memory)
-    before = _loopback_bytes()
-    started = time.perf_counter()
     with race.client.as_current():
+        COMPETITORS[system](race.warming_up())
+        race.client.run(_watch_memory)
+        before = _loopback_bytes()
+        started = time.perf_counter()
         model = COMPETITORS[system](race)
-    seconds = time.perf_counter() - started
+        seconds = time.perf_counter() - started
     sent = _loopback_bytes() - before
     peak = sum(race.client.run(_highest_memory).values())
+    return _figure(system, race.data, race.settings, n_workers, model, seconds, peak, sent)
+
+
+def _measured_locally(data: Dataset, n_workers: int, settings: Settings) -> Figure:
+    """A fit in this process, without any cluster, with as many threads as the workers have together."""
+    model = SYSTEMS["ours"].build(replace(settings, threads=n_workers), data.task)
+    memory = PeakMemory()
+    started = time.perf_counter()
+    model.fit(data.train.features, data.train.target)
+    seconds = time.perf_counter() - started
+    return _figure(LOCAL, data, settings, n_workers, model, seconds, memory.peak_bytes(), 0)
+
+
+def _figure(
+    system: str,
+    data: Dataset,
+    settings: Settings,
+    n_workers: int,
+    model: Any,
+    seconds: float,
+    peak: int,
+    loopback_bytes: int,
+) -> Figure:
     report = getattr(model, "fit_report_", None)
     return Figure(
         system,
-        race.data.name,
+        data.name,
         n_workers,
         seconds,
         peak,
-        sent,
+        loopback_bytes,
         None if report is None else report.bytes_sent,
         None if report is None else float(np.mean(report.rounds_per_tree)),
-        METRICS[race.data.task].name,
-        METRICS[race.data.task].score(race.data.test, _prediction(model, race)),
-        race.settings.n_estimators,
-        race.settings.num_leaves,
+        METRICS[data.task].name,
+        METRICS[data.task].score(data.test, _prediction(model, data)),
+        settings.n_estimators,
+        settings.num_leaves,
     )
 
 
-def _prediction(model: Any, race: Race) -> Any:
-    features, task = race.data.test.features, race.data.task
+def _prediction(model: Any, data: Dataset) -> Any:
+    features, task = data.test.features, data.task
     if hasattr(model, "predict_proba") and _is_classified(task):
         return model.predict_proba(features)
     if type(model).__name__ != "Booster":
@@ -207,7 +234,7 @@ def summary(figures: list[Figure]) -> list[str]:
         own = [each for each in figures if (each.dataset, each.workers) == (dataset, workers)]
         best = {
             system: (min(each.fit_seconds for each in turns), min(each.peak_bytes for each in turns))
-            for system in COMPETITORS
+            for system in RUNNERS
             if (turns := [each for each in own if each.system == system])
         }
         peers = [best[system] for system in ("lightgbm", "xgboost") if system in best]
@@ -228,7 +255,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path, help="folder with the Parquet tables")
     parser.add_argument("--datasets", nargs="+", default=["generated"], help="default: %(default)s")
     parser.add_argument("--workers", nargs="+", type=int, default=[2], help="default: %(default)s")
-    parser.add_argument("--systems", nargs="+", choices=COMPETITORS, default=list(COMPETITORS))
+    parser.add_argument("--systems", nargs="+", choices=RUNNERS, default=list(RUNNERS))
     parser.add_argument("--repeat", type=int, default=3, help="turns that count (default: %(default)s)")
     parser.add_argument("--trees", type=int, default=Settings.n_estimators)
     parser.add_argument("--leaves", type=int, default=Settings.num_leaves)

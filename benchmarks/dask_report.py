@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks.bench_dask import COMPETITORS, DASK, LOCAL
+from benchmarks.bench_dask import DASK, LOCAL, RUNNERS
 from benchmarks.bench_dask_kill import DASK_KILL
 from benchmarks.bench_dask_modes import DASK_MODES
 from benchmarks.marked_section import markdown_table, write_section
@@ -43,8 +43,8 @@ def race_table(records: Sequence[Record]) -> tuple[str, str]:
     """Seconds, memory and accuracy of all systems, and a sentence with the geometric means for two workers."""
     rows, ratios = [], []
     for (dataset, workers), group in newest(records, DASK, ("dataset", "workers")).items():
-        fit = {system: _least(group, system, "fit_seconds") for system in COMPETITORS}
-        peak = {system: _least(group, system, "peak_bytes") for system in COMPETITORS}
+        fit = {system: _least(group, system, "fit_seconds") for system in RUNNERS}
+        peak = {system: _least(group, system, "peak_bytes") for system in RUNNERS}
         ours = [each for each in group if each["system"] == "ours"]
         both = _ratio(fit), _ratio(peak)
         if workers == 2 and None not in both:
