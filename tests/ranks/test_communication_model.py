@@ -17,7 +17,7 @@ from collectives.schedules.choice import Shape, choose, make_program
 
 # The model over what was counted. Bins of real trees are less equal than the model's, and ranks elect fewer features
 # than they may where their votes agree.
-LOWEST, HIGHEST = 0.9, 1.4
+LOWEST, HIGHEST = 0.95, 1.4
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "parallel_modes.md"
 
 
