@@ -236,7 +236,7 @@ def server_compression() -> Iterator[Run]:
     for name, codec, options, send in (
         ("whole changes", None, {}, {}),
         ("top-k 1 %", "top_k", {"fraction": 0.01}, {}),
-        ("blocks that changed by twice the mean", None, {}, {"send_above": 2.0}),
+        ("blocks that gathered 8 changes", None, {}, {"send_above": 8.0}),
     ):
         asked = job("parameter_server", send, max_epochs=3, compression=codec, compression_options=options)
         yield Run(name, asked, 2)

@@ -39,9 +39,10 @@ class ParameterServerStrategy(SteppedStrategy):
 
     Workers push after every `push_interval` steps and pull after every `pull_interval`. With `double_buffer` a pull
     goes on while the next steps are computed, and its result is taken at the next pull. `send_above` = t pushes
-    only blocks that changed by more than t times the root mean square; the rest waits. A codec carries pushes; what
-    it leaves out waits too. In both cases pulls bring only what changed. `n_servers` run beside the first ranks, which
-    count what they send; where ranks are on several machines, they are reached at `server_host`, which is rank 0's.
+    only blocks that have gathered more than t times the root mean square of a change; the rest waits. A codec
+    carries pushes; what it leaves out waits too. In both cases pulls bring only what changed. `n_servers` run
+    beside the first ranks, which count what they send; where ranks are on several machines, they are reached at
+    `server_host`, which is rank 0's.
     """
 
     name = "parameter_server"

@@ -78,8 +78,8 @@ class CodedWeights(WholeWeights):
 
 @dataclass
 class BlockWeights:
-    """Pushes carry the blocks of 64 values that changed most: by more than `send_above` times the root mean square.
-    Pulls bring the blocks that anybody's pushes changed.
+    """Pushes carry the blocks of 64 values that have gathered enough since they were last sent: more than `send_above`
+    times the root mean square of what is new in a push. Pulls bring the blocks that anybody's pushes changed.
 
     The server holds the sum of all changes since the beginning, and only of blocks that ever changed.
     """
@@ -95,6 +95,7 @@ class BlockWeights:
 
         self._mirror = Mirror(_KEY)
         self._initial = values.copy()
+        self._left = np.zeros_like(values)
         self._n_blocks = -(-len(values) // _BLOCK)
         # The last row holds the count.
         self.store.init_rows(_KEY, self._n_blocks + 1, (_BLOCK,), values.dtype, parts=self.parts)
@@ -103,11 +104,14 @@ class BlockWeights:
         blocks = np.zeros((self._n_blocks + 1, _BLOCK), change.dtype)
         blocks[:-1].reshape(-1)[: len(change)] = change
         lengths = np.sqrt(np.mean(np.square(blocks[:-1], dtype=np.float64), axis=1))
-        sent = np.append(lengths > self.send_above * np.sqrt(np.mean(np.square(lengths))), True)
+        bar = self.send_above * np.sqrt(np.mean(np.square(change - self._left, dtype=np.float64)))
+        sent = np.append(lengths > bar, True)
         blocks[-1, 0] = n_batches
         self.store.push_rows_async(_KEY, np.flatnonzero(sent), blocks[sent])
         blocks[~sent] = 0
-        return blocks[:-1].reshape(-1)[: len(change)]
+        taken = blocks[:-1].reshape(-1)[: len(change)]
+        self._left = change - taken
+        return taken
 
     def start_pull(self, min_clock: int | None = None) -> Handle[FloatArray]:
         return self.store.pull_changes_async(self._mirror, min_clock=min_clock)
