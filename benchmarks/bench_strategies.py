@@ -242,6 +242,16 @@ def server_compression() -> Iterator[Run]:
         yield Run(name, asked, 2)
 
 
+def shared_compression() -> Iterator[Run]:
+    """The layers of one network on two ranks of a pipeline; in the first epoch all values travel whole."""
+    for name, codec, options in (
+        ("whole values", None, {}),
+        ("int8", "int8", {}),
+        ("top-k 10 %", "top_k", {"fraction": 0.1}),
+    ):
+        yield Run(name, job("pipeline", {}, max_epochs=6, compression=codec, compression_options=options), 2)
+
+
 def killed() -> Iterator[Run]:
     """Two processes; SIGKILL of one of them after half of the steps."""
     asked = job("allreduce", {}, max_epochs=5, batch_size=200)
@@ -263,7 +273,8 @@ def others() -> Iterator[Run]:
 
 
 MEASUREMENTS: dict[str, Callable[[], Iterator[Run]]] = {
-    each.__name__: each for each in (federated, robust, secure, stale, compression, server_compression, killed, others)
+    each.__name__: each
+    for each in (federated, robust, secure, stale, compression, server_compression, shared_compression, killed, others)
 }
 
 
