@@ -43,13 +43,14 @@ def speed_section(records: Sequence[Record]) -> str:
                 f"{each['seconds']:.2f}",
                 f"{each['seconds'] / first['seconds']:.2f}",
                 f"{each['accuracy']:.2%}",
+                f"{each['best_accuracy']:.2%}",
                 f"{each['target']:.0%}",
                 _shown(each["seconds_to_target"], "{:.2f}"),
                 _shown(each["megabytes"], "{:.0f}"),
             ]
             for system, each in systems.items()
         ]
-        header = ["", "ranks", "seconds", "of the first", "accuracy", "target", "s to target", "MB sent"]
+        header = ["", "ranks", "seconds", "of the first", "accuracy", "best", "target", "s to target", "MB sent"]
         parts.append(markdown_table(header, rows))
     return _with_place(parts, records, NEURAL)
 

@@ -69,7 +69,7 @@ def test_figures_are_written_into_the_pages(tmp_path: Path) -> None:
     for page, section in (("neural.md", neural_report.SPEED), ("neural_strategies.md", neural_report.STRATEGIES)):
         (tmp_path / page).write_text("before\n" + "\n".join(markers(section)) + "\nafter\n")
     speed = {"kind": NEURAL, "run": "2026-01-02T03", "ranks": 1, "epochs": 2, "batch_size": 200, "schedule": "constant"}
-    speed |= {"accuracy": 0.97, "target": 0.96, "seconds_to_target": 3.0, "megabytes": math.nan}
+    speed |= {"accuracy": 0.97, "best_accuracy": 0.98, "target": 0.96, "seconds_to_target": 3.0, "megabytes": math.nan}
     stale = {"kind": STRATEGY, "run": "2026-01-02T04", "measurement": "stale", "most_stale": 3}
     stale |= {"epochs": 6, "accuracy": 0.975, "reached": True, "megabytes": 10.0}
     records: list[dict[str, object]] = [
@@ -85,7 +85,7 @@ def test_figures_are_written_into_the_pages(tmp_path: Path) -> None:
     results.write_text("".join(json.dumps(record) + "\n" for record in records))
     neural_report.main([str(results), "--pages", str(tmp_path)])
     page = (tmp_path / "neural.md").read_text()
-    assert "| alone | 1 | 2.00 | 0.50 | 97.00% | 96% | 3.00 | - |" in page
+    assert "| alone | 1 | 2.00 | 0.50 | 97.00% | 98.00% | 96% | 3.00 | - |" in page
     assert "| scikit-learn | 1 | 4.00 | 1.00 |" in page
     page = (tmp_path / "neural_strategies.md").read_text()
     assert "| SSP, staleness 500 | 6 | 97.10% | 16.0 | 10.0 | -0.40 | 1.0 | 2.5 | 1.0 |" in page
