@@ -252,7 +252,7 @@ def main(arguments_given: Sequence[str] | None = None) -> None:
         except ValueError as error:
             print(f"{name}: {error}", flush=True)
             continue
-        results.append(NEURAL, asdict(figures[-1]))
+        results.append(NEURAL, asdict(budget) | asdict(figures[-1]))
         print(text_of(figures[-1:], budget.target), flush=True)
     print(text_of(figures, budget.target))
 

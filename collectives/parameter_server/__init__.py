@@ -16,6 +16,7 @@ from collectives.parameter_server.errors import (
     WorkerExpiredError,
 )
 from collectives.parameter_server.membership import Membership
+from collectives.parameter_server.mirror import Mirror
 from collectives.parameter_server.nodes import Coordinator, ParameterServer
 from collectives.parameter_server.optimisers import SGD, Adagrad, Adam, Momentum, Optimiser, Sum
 from collectives.parameter_server.store import Store
@@ -28,6 +29,7 @@ __all__ = [
     "Coordinator",
     "KeyMismatchError",
     "Membership",
+    "Mirror",
     "Momentum",
     "Optimiser",
     "ParameterServer",

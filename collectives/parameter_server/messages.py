@@ -167,6 +167,17 @@ class Pull:
 
 
 @dataclass(frozen=True)
+class PullChanges:
+    """What of a key changed after update number `since` of its shard, once the workers have reached `min_clock`."""
+
+    key: str
+    part: int
+    clock: int
+    min_clock: int
+    since: int
+
+
+@dataclass(frozen=True)
 class Describe:
     """What a key holds."""
 
@@ -183,8 +194,22 @@ class Count:
     """The statistics of the server, as JSON."""
 
 
-Query = Pull | Describe | Export | Count
-Answer = Array | KeySpec | ShardCopy | str | None
+@dataclass(frozen=True)
+class Changes:
+    """Values of a part of a key as of update number `index`: of these places, or of all where `places` is None.
+
+    A place is one number of a dense array, or one row of a table. `complete` says that all other rows hold the fill
+    value.
+    """
+
+    index: int
+    complete: bool
+    places: Array | None
+    values: Array
+
+
+Query = Pull | PullChanges | Describe | Export | Count
+Answer = Array | Changes | KeySpec | ShardCopy | str | None
 
 
 # Workers and servers.

@@ -78,6 +78,11 @@ class ParameterServer(_Node):
         """The number the coordinator gave this server, negative until it did."""
         return self._core.number
 
+    @property
+    def bytes_sent(self) -> int:
+        """What this server has sent so far, to workers and to other servers."""
+        return self._reactor.bytes_sent
+
     def statistics(self) -> dict[str, Any]:
         """What this server has counted so far."""
         counts: dict[str, Any] = self._reactor.use(lambda core: core.statistics.as_dict())

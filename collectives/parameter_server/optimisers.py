@@ -25,6 +25,8 @@ class Optimiser:
     # Whether the pushes of several workers for one step are averaged or added.
     AVERAGES: ClassVar[bool] = True
     ONLY_REAL: ClassVar[bool] = True
+    # Whether values stay as they are where nothing but zeros is pushed.
+    ZERO_KEEPS: ClassVar[bool] = True
 
     def step(self, values: Array, slots: Array, steps: Array, pushed: Array) -> None:
         raise NotImplementedError
@@ -64,6 +66,7 @@ class Momentum(Optimiser):
 
     NAME = "momentum"
     SLOTS = 1
+    ZERO_KEEPS = False
     learning_rate: float
     momentum: float = 0.9
 
@@ -96,6 +99,7 @@ class Adam(Optimiser):
 
     NAME = "adam"
     SLOTS = 2
+    ZERO_KEEPS = False
     learning_rate: float = 1e-3
     beta_1: float = 0.9
     beta_2: float = 0.999

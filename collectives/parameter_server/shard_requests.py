@@ -24,6 +24,7 @@ from collectives.parameter_server.messages import (
     NotHere,
     Outcome,
     Pull,
+    PullChanges,
     Push,
     Read,
     Status,
@@ -131,7 +132,7 @@ class ShardRequests:
             return None
         query, answer = read.query, None
         outcome = Outcome(Status.DONE, self._state.frontier, "")
-        if isinstance(query, Pull):
+        if isinstance(query, Pull | PullChanges):
             problem = self._problem(query)
             if problem is None and self._state.frontier < query.min_clock:
                 return None
@@ -141,16 +142,17 @@ class ShardRequests:
             outcome, answer = self._other(query, outcome)
         return Answered(read.number, outcome, answer)
 
-    def _problem(self, query: Pull) -> Outcome | None:
+    def _problem(self, query: Pull | PullChanges) -> Outcome | None:
         table = self._state.tables.get((query.key, query.part))
         if table is None:
             return Outcome(Status.UNKNOWN_KEY, self._state.frontier, "is not known: call init first")
-        text = table.problem_with(query.rows, None)
+        text = table.problem_with(query.rows, None) if isinstance(query, Pull) else ""
         return Outcome(Status.MISMATCH, self._state.frontier, text) if text else None
 
-    def _pull(self, query: Pull) -> Answer:
+    def _pull(self, query: Pull | PullChanges) -> Answer:
         self._statistics.pull_staleness[query.clock - self._state.frontier] += 1
-        return self._state.tables[query.key, query.part].read(query.rows)
+        table = self._state.tables[query.key, query.part]
+        return table.read(query.rows) if isinstance(query, Pull) else table.read_changes(query.since, self._state.index)
 
     def _other(self, query: Describe | Export | Count, outcome: Outcome) -> tuple[Outcome, Answer]:
         if isinstance(query, Export):
@@ -166,7 +168,7 @@ class ShardRequests:
         missing: list[int] = []
         if not lease_is_valid:
             text = "the server has lost touch with the coordinator"
-        elif isinstance(read.query, Pull) and self._state.frontier < read.query.min_clock:
+        elif isinstance(read.query, Pull | PullChanges) and self._state.frontier < read.query.min_clock:
             missing = self._state.lagging(read.query.min_clock)
             ranks = [rank_of(worker) for worker in missing]
             text = f"workers {ranks} have not reached clock {read.query.min_clock}"

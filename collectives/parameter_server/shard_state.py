@@ -109,7 +109,7 @@ class ShardState:
         if problem := table.problem_with(push.rows, values):
             return Outcome(Status.MISMATCH, self.frontier, problem)
         if not self._consistency.collects:
-            table.apply([Contribution(push.rows, values)])
+            table.apply([Contribution(push.rows, values)], self.index)
         elif push.clock < self.frontier:
             return Outcome(Status.LATE, self.frontier, f"step {push.clock} is over")
         else:
@@ -158,7 +158,8 @@ class ShardState:
             )  # stable: a worker's own pushes keep their order
             n_workers = len({worker for worker, _ in pushes})
             table = self.tables[name]
-            table.apply([Contribution(push.rows, table.plain(push.values)) for _, push in pushes], n_workers)
+            contributions = [Contribution(push.rows, table.plain(push.values)) for _, push in pushes]
+            table.apply(contributions, self.index, n_workers)
 
     def _restore(self, worker: int, copy: ShardCopy) -> Outcome:
         others = sorted(set(self.clocks) - {worker})

@@ -33,11 +33,13 @@ from collectives.parameter_server.messages import (
     Join,
     KeySpec,
     Pull,
+    PullChanges,
     Push,
     Restore,
     ShardCopy,
     Status,
 )
+from collectives.parameter_server.mirror import Mirror
 from collectives.parameter_server.optimisers import Optimiser, Sum, settings_of
 from collectives.parameter_server.snapshots import read_snapshot, write_snapshot
 from collectives.parameter_server.table import check_spec, part_bounds
@@ -323,6 +325,31 @@ class Store:
             return whole.reshape(len(numbers), *spec.shape)
 
         return self._start("pull_rows", key, requests, finish, timeout)
+
+    # Changes
+
+    def pull_changes(self, mirror: Mirror, *, min_clock: int | None = None, timeout: float | None = None) -> Array:
+        """Like `pull`, of a dense array or of all rows of a table, but only what changed since the last time travels.
+
+        That time, and the values of then, are in `mirror`.
+        """
+        return self.pull_changes_async(mirror, min_clock=min_clock, timeout=timeout).wait()
+
+    def pull_changes_async(
+        self, mirror: Mirror, *, min_clock: int | None = None, timeout: float | None = None
+    ) -> Handle[Array]:
+        key, clock = mirror.key, self._min_clock(min_clock)
+        spec = self._spec_of(key, "pull_changes", timeout)
+        requests: list[Request] = [
+            (self._shard(key, part), PullChanges(key, part, self._clock, clock, mirror.as_of(part)))
+            for part in range(spec.parts)
+        ]
+
+        def finish(found: Sequence[Result]) -> Array:
+            self._note_clocks(found)
+            return mirror.update(spec, _answers(found))
+
+        return self._start("pull_changes", key, requests, finish, timeout)
 
     def _row_numbers(self, operation: str, key: str, spec: KeySpec, rows: npt.ArrayLike) -> npt.NDArray[np.int64]:
         where = f"{operation} of key {key!r} at clock {self._clock}"

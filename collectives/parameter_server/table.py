@@ -13,9 +13,10 @@ from typing import NamedTuple
 import numpy as np
 
 from collectives.errors import ProtocolError
+from collectives.parameter_server.change_log import ChangeLog
 from collectives.parameter_server.codec import DTYPES, Array
 from collectives.parameter_server.coded_values import decoded
-from collectives.parameter_server.messages import CodedValues, KeySpec, TableCopy
+from collectives.parameter_server.messages import Changes, CodedValues, KeySpec, TableCopy
 from collectives.parameter_server.optimisers import optimiser_from
 
 MOST_PARTS = 1 << 16
@@ -72,6 +73,7 @@ class Table:
             raise ProtocolError(f"the copy of key {copy.key!r} has arrays of unexpected size")
         self._place = {row: place for place, row in enumerate(copy.row_numbers.tolist())}
         self._values, self._slots, self._steps = copy.values.copy(), copy.slots.copy(), copy.steps.copy()
+        self._changes: ChangeLog | None = None  # made when somebody asks for changes
 
     @classmethod
     def new(cls, key: str, part: int, spec: KeySpec, value: Array) -> Table:
@@ -116,8 +118,8 @@ class Table:
         expected = self.width * (1 if rows is None else len(rows))
         return "" if values.size == expected else f"takes {expected} numbers here, got {values.size}"
 
-    def apply(self, contributions: Sequence[Contribution], n_workers: int = 1) -> None:
-        """Take one step with what so many workers pushed for it, in the given order."""
+    def apply(self, contributions: Sequence[Contribution], update: int, n_workers: int = 1) -> None:
+        """Take one step with what so many workers pushed for it, in the given order, at an update of the shard."""
         if not self.spec.n_rows:
             pushed = contributions[0].values.reshape(1, -1)
             if len(contributions) > 1:
@@ -125,13 +127,18 @@ class Table:
                 for other in contributions[1:]:
                     pushed += other.values.reshape(1, -1)
             self._step(slice(None), self._average(pushed, n_workers))
+            if self._changes is not None:
+                self._changes.note(pushed[0] != 0 if self.optimiser.ZERO_KEEPS else np.ones(self.width, bool), update)
             return
         rows = np.concatenate([each.rows for each in contributions if each.rows is not None])
         values = np.concatenate([each.values.reshape(-1, self.width) for each in contributions])
         unique, inverse = np.unique(rows, return_inverse=True)
         pushed = np.zeros((len(unique), self.width), self.dtype)
         np.add.at(pushed, inverse, values)
-        self._step(self._places(unique), self._average(pushed, n_workers))
+        places = self._places(unique)
+        self._step(places, self._average(pushed, n_workers))
+        if self._changes is not None:
+            self._changes.note(places, update)
 
     def _average(self, pushed: Array, n_workers: int) -> Array:
         return pushed / self.dtype.type(n_workers) if self.optimiser.AVERAGES and n_workers > 1 else pushed
@@ -169,3 +176,17 @@ class Table:
         known = places >= 0
         found[known] = self._values[places[known]]
         return found
+
+    def read_changes(self, since: int, update: int) -> Changes:
+        """What changed after one update of the shard and up to another, which is the last; all if that is shorter."""
+        n_places = len(self._place) if self.spec.n_rows else self.width
+        if self._changes is None:
+            self._changes = ChangeLog(n_places, update)
+        places = self._changes.places_since(since)
+        if not self.spec.n_rows:
+            numbers = places.astype(np.int32 if n_places < 1 << 31 else np.int64)
+            if numbers.nbytes + len(numbers) * self.dtype.itemsize >= self._values[0].nbytes:
+                return Changes(update, True, None, self._values[0].copy())
+            return Changes(update, False, numbers, self._values[0, places])
+        numbers = np.array(list(self._place), np.int64)[places]
+        return Changes(update, since < self._changes.began, numbers, self._values[places].reshape(-1))

@@ -24,6 +24,7 @@ from gbdt.ranks.losses import RanksLostError as LostOnCluster
 from neural.commits import Commit
 from neural.lone_communicator import LoneCommunicator
 from neural.running.generations import CommitKeeper, RanksLostError, Survivor
+from neural.running.parted_run import PartedRun
 from neural.running.row_parts import PartTable, RowPart
 from neural.training import Job, Trained, train
 
@@ -63,64 +64,46 @@ def train_on_cluster(
     if not isinstance(cluster, DaskCluster):
         communicator: Any = LoneCommunicator()
         return train(communicator, job, *table.shards(list(parts)))
-    run = _ClusterRun(cluster, session, job, parts, table, survivor, max_ranks)
+    run = _ClusterRun(cluster, job, parts, table, survivor, max_ranks, session)
     return survivor.run(len(run.workers()), run.generation)
 
 
-class _ClusterRun:
-    """One fit on one cluster."""
+@dataclass
+class _ClusterRun(PartedRun[DaskCluster, Sequence[Handle]]):
+    """One fit on one cluster, in a session of its workers."""
 
-    def __init__(
-        self,
-        cluster: DaskCluster,
-        session: str,
-        job: Job,
-        parts: Sequence[Handle],
-        table: PartTable,
-        survivor: Survivor,
-        max_ranks: int | None,
-    ) -> None:
-        self._cluster = cluster
-        self._session = session
-        self._job = job
-        self._parts = parts
-        self._table = table
-        self._survivor = survivor
-        self._max_ranks = max_ranks
-        self._n_generations = 0
+    session: str
 
     def workers(self) -> list[str]:
         """The workers that take part: not more than there are parts with rows."""
-        n_useful = sum(1 for length in self._table.lengths if length)
-        limit = n_useful if self._max_ranks is None else min(n_useful, self._max_ranks)
-        return sorted(self._cluster.workers())[: max(1, limit)]
+        return sorted(self.cluster.workers())[: self.most_ranks()]
 
     def generation(self, n_ranks: int, start: Commit | None) -> Trained:
         """Train with the workers that are there now."""
         self._wait_for_workers(n_ranks)
         workers = self.workers()
-        owners = place_shares(self._table.lengths, self._cluster.holders(self._parts), dict.fromkeys(workers, 1))
+        owners = place_shares(self.table.lengths, self.cluster.holders(self.parts), dict.fromkeys(workers, 1))
         workers = [worker for worker in workers if worker in owners]
         inputs = [
-            [part for part, owner in zip(self._parts, owners, strict=True) if owner == worker] for worker in workers
+            [part for part, owner in zip(self.parts, owners, strict=True) if owner == worker] for worker in workers
         ]
-        order = NeuralOrder(self._session, self._n_generations, self._job, self._table, start)
-        self._n_generations += 1
+        order = NeuralOrder(self.session, self.n_generations, self.job, self.table, start)
+        self.n_generations += 1
         places = [WorkerPlace(worker) for worker in workers]
         try:
-            keeper = CommitKeeper(self._survivor)
-            outcomes = run_ranks(self._cluster, order, places, keeper, run_neural_rank, inputs)
+            keeper = CommitKeeper(self.survivor)
+            outcomes = run_ranks(self.cluster, order, places, keeper, run_neural_rank, inputs)
         except LostOnCluster as error:
             raise RanksLostError(str(error), max(1, n_ranks - 1)) from error
         finally:
             with contextlib.suppress(Exception):
-                self._cluster.run(drop_store, self._session)
+                self.cluster.run(drop_store, self.session)
         return outcomes[0].result
 
     def _wait_for_workers(self, n_wanted: int) -> None:
-        until_returned = time.monotonic() + (_SECONDS_FOR_RETURN if self._n_generations else 0.0)
+        until_returned = time.monotonic() + (_SECONDS_FOR_RETURN if self.n_generations else 0.0)
         until_any = time.monotonic() + _SECONDS_WITHOUT_WORKERS
-        while (n_workers := len(self._cluster.workers())) <= n_wanted and time.monotonic() < until_any:
+        while (n_workers := len(self.cluster.workers())) <= n_wanted and time.monotonic() < until_any:
             if n_workers and time.monotonic() >= until_returned:
                 return
             time.sleep(0.1)

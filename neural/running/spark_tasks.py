@@ -20,6 +20,7 @@ from threadpoolctl import threadpool_limits
 from gbdt.ranks.losses import RanksLostError as LostOnSpark
 from neural.commits import Commit
 from neural.running.generations import CommitKeeper, RanksLostError, Survivor
+from neural.running.parted_run import PartedRun
 from neural.running.row_parts import PartTable, RowPart
 from neural.training import Job, Trained, train
 from spark_backend.cluster import SparkCluster
@@ -52,46 +53,28 @@ def train_on_spark(
     return survivor.run(run.n_ranks(), run.generation)
 
 
-class _SparkRun:
+@dataclass
+class _SparkRun(PartedRun[SparkCluster, Any]):
     """One fit in one application."""
-
-    def __init__(
-        self,
-        cluster: SparkCluster,
-        job: Job,
-        parts: Any,
-        table: PartTable,
-        survivor: Survivor,
-        max_ranks: int | None,
-    ) -> None:
-        self._cluster = cluster
-        self._job = job
-        self._parts = parts
-        self._table = table
-        self._survivor = survivor
-        self._max_ranks = max_ranks
-        self._n_generations = 0
 
     def n_ranks(self) -> int:
         """A rank for each task that can run at once, as far as there are parts with rows."""
-        n_useful = sum(1 for length in self._table.lengths if length)
-        limit = n_useful if self._max_ranks is None else min(n_useful, self._max_ranks)
-        return max(1, min(limit, self._cluster.slots()))
+        return max(1, min(self.most_ranks(), self.cluster.slots()))
 
     def generation(self, n_ranks: int, start: Commit | None) -> Trained:
         """Train with the executors that are there now."""
-        cluster, number = self._cluster, self._n_generations
-        self._n_generations += 1
-        ranks = ranks_of_parts(self._table.lengths, n_ranks)
+        cluster, number = self.cluster, self.n_generations
+        self.n_generations += 1
+        ranks = ranks_of_parts(self.table.lengths, n_ranks)
         n_ranks = max(ranks) + 1
-        rows = self._parts.map(_WorkedOnBy(ranks)).partitionBy(n_ranks, int)
+        rows = self.parts.map(_WorkedOnBy(ranks)).partitionBy(n_ranks, int)
         host = cluster.setting("spark.driver.host", "localhost")
         bind = cluster.setting("spark.driver.bindAddress", host)
         secret = secrets.token_bytes(_SECRET_BYTES)
         try:
             with DriverLine(bind, host, cluster.session, secret, number, n_ranks) as line:
-                order = SparkOrder(line.address, self._job, self._table, start)
-                keeper = CommitKeeper(self._survivor)
+                order = SparkOrder(line.address, self.job, self.table, start)
+                keeper = CommitKeeper(self.survivor)
                 results = run_ranks(cluster, line, order, rows, keeper, train_as_rank, Commit.from_bytes)
         except LostOnSpark as error:
             raise RanksLostError(str(error), self._n_ranks_after_loss(n_ranks)) from error
@@ -101,7 +84,7 @@ class _SparkRun:
         """How many ranks can go on, as soon as that is known; 0 where all executors are gone."""
         until_returned = time.monotonic() + _SECONDS_FOR_RETURN
         until_any = time.monotonic() + _SECONDS_WITHOUT_EXECUTORS
-        while (n_slots := self._cluster.slots()) < n_before and time.monotonic() < until_any:
+        while (n_slots := self.cluster.slots()) < n_before and time.monotonic() < until_any:
             if n_slots and time.monotonic() > until_returned:
                 break
             time.sleep(_POLL_SECONDS)

@@ -46,8 +46,6 @@ class Strategy(ABC):
     """Base of all strategies; see the module docstring for the order of calls."""
 
     name: ClassVar[str]
-    # Whether ranks send changes that add up, so that what a codec of `compression=` leaves out can be sent later.
-    takes_compression: ClassVar[bool] = True
     # Whether training may go on with fewer ranks after one was lost.
     elastic: ClassVar[bool] = True
     # Whether all ranks apply the same updates, so that batch normalisation can be synchronised inside a step.
@@ -58,13 +56,8 @@ class Strategy(ABC):
         """The options users may give."""
         return [field.name for field in fields(cls) if field.init]  # type: ignore[arg-type]
 
-    def check(self, context: RankContext) -> None:
+    def check(self, context: RankContext) -> None:  # noqa: B027 - some take everything
         """Raise ValueError if this strategy cannot train this model with these settings."""
-        if context.settings.compression is not None and not self.takes_compression:
-            raise ValueError(
-                f"strategy {self.name!r} cannot use compression={context.settings.compression!r}: its ranks need exact "
-                "values inside a step, and what a codec leaves out of them cannot be sent later; set compression=None"
-            )
 
     def begin(self, context: RankContext) -> None:  # noqa: B027 - most strategies have nothing to make
         """Make the state of a run."""

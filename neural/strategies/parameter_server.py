@@ -27,7 +27,7 @@ from neural.strategies.server_weights import BlockWeights, CodedWeights, WholeWe
 
 if TYPE_CHECKING:
     from collectives import Handle
-    from collectives.parameter_server import Consistency, Membership, Store
+    from collectives.parameter_server import Consistency, Membership, ParameterServer, Store
 
 _CLOCKS_OF_AN_EPOCH = 1 << 32
 
@@ -39,9 +39,10 @@ class ParameterServerStrategy(SteppedStrategy):
 
     Workers push after every `push_interval` steps and pull after every `pull_interval`. With `double_buffer` a pull
     goes on while the next steps are computed, and its result is taken at the next pull. `send_above` = t pushes
-    only blocks that changed by more than t times the root mean square; the rest waits. A codec carries pushes; what
-    it leaves out waits too. `n_servers` run beside the first ranks; where ranks are on several machines, they are
-    reached at `server_host`, which is rank 0's.
+    only blocks that have gathered more than t times the root mean square of a change; the rest waits. A codec
+    carries pushes; what it leaves out waits too. In both cases pulls bring only what changed. `n_servers` run
+    beside the first ranks, which count what they send; where ranks are on several machines, they are reached at
+    `server_host`, which is rank 0's.
     """
 
     name = "parameter_server"
@@ -59,6 +60,7 @@ class ParameterServerStrategy(SteppedStrategy):
     _weights: WholeWeights | BlockWeights | None = field(init=False, default=None)
     _pulling: Handle[FloatArray] | None = field(init=False, default=None)
     _advancing: Handle[int] | None = field(init=False, default=None)
+    _server: ParameterServer | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         if self.consistency not in ("bsp", "ssp", "asp"):
@@ -99,12 +101,13 @@ class ParameterServerStrategy(SteppedStrategy):
 
         self._resources = ExitStack()
         self._weights = None
-        self._pulling = self._advancing = None
+        self._pulling = self._advancing = self._server = None
         membership = self._start_servers(context)
         timeout = getattr(context.communicator, "timeout", 120.0)
         self._store: Store = self._resources.enter_context(Store(membership, context.rank, timeout))
         self._n_epochs = 0
         self._n_passes = 0
+        self._n_counted = 0
         rows = context.shard
         if rows.replicated:
             # Whoever is fast does more, so everybody draws from all rows: none must count less for its owner's speed.
@@ -136,7 +139,7 @@ class ParameterServerStrategy(SteppedStrategy):
             record = coordinator.membership.as_dict()
         membership = Membership.from_dict(_broadcast(context, record), tls)
         if context.rank < self.n_servers:
-            self._resources.enter_context(ParameterServer(membership, listener()))
+            self._server = self._resources.enter_context(ParameterServer(membership, listener()))
         return membership
 
     @property
@@ -162,7 +165,6 @@ class ParameterServerStrategy(SteppedStrategy):
         self._sent_since_pull = np.zeros_like(parameters)
         self._n_unsent = self._n_steps = 0
         self._n_done = 0
-        self._bytes_before = self._store.bytes_sent
 
     def _make_weights(self, context: RankContext) -> WholeWeights | BlockWeights:
         if self.send_above:
@@ -261,8 +263,10 @@ class ParameterServerStrategy(SteppedStrategy):
         self._push(context, to_clock=end)
         self._pulling = self._start_pull(end)
         values = self._read(context)
-        context.history.add_bytes(self._store.bytes_sent - self._bytes_before)
-        self._bytes_before = self._store.bytes_sent
+        context.communicator.barrier()  # so that a server has answered everybody before its bytes are counted
+        sent = self._store.bytes_sent + (0 if self._server is None else self._server.bytes_sent)
+        context.history.add_bytes(sent - self._n_counted)
+        self._n_counted = sent
         return values
 
     def end(self, context: RankContext) -> None:

@@ -2,7 +2,8 @@
 
 While a rank works on one piece, the rank before it works on the next (GPipe): all pieces go forward, then all come back
 in the opposite order, and the gradients of the pieces are added up before ranks take their step. A layer remembers
-one pass, so every piece has its own copy of the layers, all over the same parameters.
+one pass, so every piece has its own copy of the layers, all over the same parameters. With a codec, neighbours tell
+each other what is new of the rows of a piece (`row_memory`).
 """
 
 from __future__ import annotations
@@ -20,11 +21,13 @@ import numpy as np
 from neural.batches import Batch, BatchSource
 from neural.context import RankContext
 from neural.errors import NonFiniteLossError
+from neural.exchange import single_payload_codec
 from neural.layers import BatchNorm, Layer
 from neural.model import FloatArray, Inputs, Pass
 from neural.network import Network
 from neural.strategies.base import SteppedStrategy
 from neural.strategies.owned_parameters import OwnedParameters, check_whole_rows, consecutive, places_of
+from neural.strategies.row_memory import RowMemory
 
 
 @dataclass
@@ -32,7 +35,6 @@ class Pipeline(SteppedStrategy):
     """Layers spread over ranks so that the largest share of parameters is smallest; `micro_batches` pieces a batch."""
 
     name = "pipeline"
-    takes_compression = False
     micro_batches: int = 4
     _stages: list[list[Layer]] = field(init=False, default_factory=list)
 
@@ -43,6 +45,8 @@ class Pipeline(SteppedStrategy):
     def check(self, context: RankContext) -> None:
         super().check(context)
         check_whole_rows(context, self.name)
+        if context.exchange.compressor is not None:
+            single_payload_codec(context.exchange.compressor, self.name)
         model = context.model
         if not isinstance(model, Network):
             raise ValueError("strategy 'pipeline' needs a network of this library, not a torch module")
@@ -73,8 +77,21 @@ class Pipeline(SteppedStrategy):
         self._stages = [_bound_copy(model.layers[first:last], self._owned) for _ in range(self.micro_batches)]
         self._width_before = _width_before(model, context.shard.inputs[:1], first)
         self._width_after = _width_before(model, context.shard.inputs[:1], last)
+        self._begin_traffic(context)
         settings = context.settings
         self._source = BatchSource(context.shard, settings.batch_size, settings.sampling, settings.seed, 0, 1)
+
+    def _begin_traffic(self, context: RankContext) -> None:
+        """What this rank and its neighbours remember of rows, for all four ways that values go."""
+
+        def memory(width: int) -> RowMemory | None:
+            if context.exchange.compressor is None:
+                return None
+            codec = single_payload_codec(context.exchange.compressor, self.name)
+            return RowMemory(codec, len(context.shard.numbers), width, self._owned.parameters.dtype)
+
+        self._from_before, self._to_before = (None if self._is_first else memory(self._width_before) for _ in range(2))
+        self._from_after, self._to_after = (None if self._is_last else memory(self._width_after) for _ in range(2))
 
     def begin_epoch(self, context: RankContext) -> None:
         self._owned.take(context)
@@ -105,12 +122,11 @@ class Pipeline(SteppedStrategy):
         if self._is_first:
             values = context.shard.inputs[piece]
         else:
-            values = self._received(context, len(piece), self._width_before, context.rank - 1)
+            values = self._received(context, self._from_before, piece, self._width_before, context.rank - 1)
         for layer in stage:
             values = layer.forward(values, pass_)
         if not self._is_last:
-            with context.history.waiting():
-                context.communicator.send(values, context.rank + 1)
+            self._send(context, self._to_after, piece, values, context.rank + 1)
         return values
 
     def _backward(self, context: RankContext, stage: list[Layer], piece: Any, output: FloatArray, n_rows: int) -> float:
@@ -119,14 +135,13 @@ class Pipeline(SteppedStrategy):
         if self._is_last:
             loss, slope = self._loss(context, output, piece, n_rows)
         else:
-            slope = self._received(context, len(piece), self._width_after, context.rank + 1)
+            slope = self._received(context, self._from_after, piece, self._width_after, context.rank + 1)
         for layer in reversed(stage):
             assert slope is not None
             slope = layer.backward(slope)
         if not self._is_first:
             assert slope is not None
-            with context.history.waiting():
-                context.communicator.send(slope, context.rank - 1)
+            self._send(context, self._to_before, piece, slope, context.rank - 1)
         return loss
 
     def _loss(self, context: RankContext, output: FloatArray, piece: Any, n_rows: int) -> tuple[float, FloatArray]:
@@ -140,9 +155,21 @@ class Pipeline(SteppedStrategy):
         slope *= 1.0 / n_rows
         return loss / n_rows, slope
 
-    def _received(self, context: RankContext, n_rows: int, width: int, source: int) -> FloatArray:
+    def _send(
+        self, context: RankContext, memory: RowMemory | None, piece: Any, values: FloatArray, destination: int
+    ) -> None:
+        message: Any = values if memory is None else memory.outgoing(piece, values)[0]
         with context.history.waiting():
-            return context.communicator.recv(np.empty((n_rows, width), self._owned.parameters.dtype), source)
+            context.communicator.send(message, destination)
+
+    def _received(
+        self, context: RankContext, memory: RowMemory | None, piece: Any, width: int, source: int
+    ) -> FloatArray:
+        with context.history.waiting():
+            if memory is None:
+                return context.communicator.recv(np.empty((len(piece), width), self._owned.parameters.dtype), source)
+            message = context.communicator.recv(memory.room(piece), source)
+        return memory.incoming(piece, message)
 
     def finish_epoch(self, context: RankContext) -> None:
         self._owned.give(context)

@@ -1,7 +1,7 @@
 """The weights of a model on a parameter server, with a count of the batches behind them: whole, coded, or in blocks.
 
-Workers push changes, which the server adds up. The count travels as one more number behind the weights, so that it
-always belongs to the values it is pulled with.
+Workers push changes, which the server adds up. Where pushes leave values out, pulls bring only what changed. The count
+travels as one more number behind the weights, so that it always belongs to the values it is pulled with.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from neural.model import FloatArray
 if TYPE_CHECKING:
     from collectives import Handle
     from collectives.compression import GatheredCodec
-    from collectives.parameter_server import Store
+    from collectives.parameter_server import Mirror, Store
 
 _KEY = "weights"
 _BLOCK = 64
@@ -53,10 +53,17 @@ class WholeWeights:
 
 @dataclass
 class CodedWeights(WholeWeights):
-    """Pushes go through a codec, array by array of the model; pulls carry all values. The count is never coded."""
+    """Pushes go through a codec, array by array of the model; pulls bring what changed. The count is never coded."""
 
     codec: GatheredCodec
     array_starts: Sequence[int]
+    _mirror: Mirror = field(init=False)
+
+    def init(self, values: FloatArray) -> None:
+        from collectives.parameter_server import Mirror
+
+        super().init(values)
+        self._mirror = Mirror(_KEY)
 
     def push(self, change: FloatArray, n_batches: int) -> FloatArray:
         from collectives.parameter_server import PushCoder
@@ -65,10 +72,14 @@ class CodedWeights(WholeWeights):
         _, sent = self.store.push_coded_async(_KEY, np.append(change, change.dtype.type(n_batches)), coder)
         return sent[:-1]
 
+    def start_pull(self, min_clock: int | None = None) -> Handle[FloatArray]:
+        return self.store.pull_changes_async(self._mirror, min_clock=min_clock)
+
 
 @dataclass
 class BlockWeights:
-    """Pushes carry the blocks of 64 values that changed most: by more than `send_above` times the root mean square.
+    """Pushes carry the blocks of 64 values that have gathered enough since they were last sent: more than `send_above`
+    times the root mean square of what is new in a push. Pulls bring the blocks that anybody's pushes changed.
 
     The server holds the sum of all changes since the beginning, and only of blocks that ever changed.
     """
@@ -76,10 +87,15 @@ class BlockWeights:
     store: Store
     parts: int
     send_above: float
+    _mirror: Mirror = field(init=False)
     _initial: FloatArray = field(init=False, default_factory=lambda: np.empty(0))
 
     def init(self, values: FloatArray) -> None:
+        from collectives.parameter_server import Mirror
+
+        self._mirror = Mirror(_KEY)
         self._initial = values.copy()
+        self._left = np.zeros_like(values)
         self._n_blocks = -(-len(values) // _BLOCK)
         # The last row holds the count.
         self.store.init_rows(_KEY, self._n_blocks + 1, (_BLOCK,), values.dtype, parts=self.parts)
@@ -88,14 +104,17 @@ class BlockWeights:
         blocks = np.zeros((self._n_blocks + 1, _BLOCK), change.dtype)
         blocks[:-1].reshape(-1)[: len(change)] = change
         lengths = np.sqrt(np.mean(np.square(blocks[:-1], dtype=np.float64), axis=1))
-        sent = np.append(lengths > self.send_above * np.sqrt(np.mean(np.square(lengths))), True)
+        bar = self.send_above * np.sqrt(np.mean(np.square(change - self._left, dtype=np.float64)))
+        sent = np.append(lengths > bar, True)
         blocks[-1, 0] = n_batches
         self.store.push_rows_async(_KEY, np.flatnonzero(sent), blocks[sent])
         blocks[~sent] = 0
-        return blocks[:-1].reshape(-1)[: len(change)]
+        taken = blocks[:-1].reshape(-1)[: len(change)]
+        self._left = change - taken
+        return taken
 
     def start_pull(self, min_clock: int | None = None) -> Handle[FloatArray]:
-        return self.store.pull_rows_async(_KEY, np.arange(self._n_blocks + 1), min_clock=min_clock)
+        return self.store.pull_changes_async(self._mirror, min_clock=min_clock)
 
     def read(self, handle: Handle[FloatArray]) -> tuple[FloatArray, int]:
         found = handle.wait()

@@ -3,6 +3,7 @@
 Between layers the ranks put their columns together, so that every rank has the whole input of the next layer; on the
 way back, each rank's gradient of that input is a part of a sum. Normalisation and activation work on columns alone and
 happen before columns are put together, dropout after. What a rank owns it moves by itself; see `owned_parameters`.
+With a codec, ranks tell each other what is new of the rows of a batch (`row_memory`).
 """
 
 from __future__ import annotations
@@ -10,17 +11,20 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 import numpy as np
 
 from neural.batches import Batch, BatchSource
 from neural.context import RankContext
 from neural.errors import NonFiniteLossError
+from neural.exchange import single_payload_codec
 from neural.layers import Activation, BatchNorm, Dense, Dropout, Layer
 from neural.model import FloatArray, Inputs, IntArray, ParameterPart, Pass
 from neural.network import Network
 from neural.strategies.base import SteppedStrategy
 from neural.strategies.owned_parameters import OwnedParameters, check_whole_rows
+from neural.strategies.row_memory import RowMemory, told_by_all
 
 
 @dataclass
@@ -32,6 +36,9 @@ class Slice:
     n_units: int
     before: list[Dropout] = field(default_factory=list)
     layers: list[Layer] = field(default_factory=list)
+    # With a codec, what each rank has told of its columns, and of its part of the gradient of the layer's inputs.
+    told: list[RowMemory] = field(default_factory=list)
+    told_back: list[RowMemory] = field(default_factory=list)
 
 
 @dataclass
@@ -39,12 +46,13 @@ class Tensor(SteppedStrategy):
     """Units of every dense layer spread evenly over ranks; the batch is the same on all of them."""
 
     name = "tensor"
-    takes_compression = False
     _slices: list[Slice] = field(init=False, default_factory=list)
 
     def check(self, context: RankContext) -> None:
         super().check(context)
         check_whole_rows(context, self.name)
+        if context.exchange.compressor is not None:
+            single_payload_codec(context.exchange.compressor, self.name)
         model = context.model
         if not isinstance(model, Network):
             raise ValueError("strategy 'tensor' needs a network of this library, not a torch module")
@@ -63,8 +71,21 @@ class Tensor(SteppedStrategy):
         self._owned = OwnedParameters(plan.places(), plan.parts, plan.buffer_places())
         self._owned.begin(context)
         self._slices = plan.bound(self._owned)
+        if context.exchange.compressor is not None and context.world_size > 1:
+            self._begin_memories(context)
         rows, settings = context.shard, context.settings
         self._source = BatchSource(rows, settings.batch_size, settings.sampling, settings.seed, 0, 1)
+
+    def _begin_memories(self, context: RankContext) -> None:
+        assert context.exchange.compressor is not None
+        codec = single_payload_codec(context.exchange.compressor, self.name)
+        n_rows, n_ranks, n_inputs = len(context.shard.numbers), context.world_size, 0
+        for piece in self._slices:
+            bounds = [piece.n_units * rank // n_ranks for rank in range(n_ranks + 1)]
+            dtype = self._owned.parameters.dtype
+            piece.told = [RowMemory(codec, n_rows, last - first, dtype) for first, last in pairwise(bounds)]
+            piece.told_back = [RowMemory(codec, n_rows, n_inputs, dtype) for _ in range(n_ranks)]
+            n_inputs = piece.n_units
 
     def begin_epoch(self, context: RankContext) -> None:
         self._owned.take(context)
@@ -78,26 +99,29 @@ class Tensor(SteppedStrategy):
         assert isinstance(model, Network)
         inputs, targets = context.shard.take(batch.positions)
         pass_ = Pass(context.step, context.shard.numbers[batch.positions], batch.n_rows)
-        outputs = self._forward(context, inputs, pass_)
+        outputs = self._forward(context, inputs, pass_, batch.positions)
         loss, gradient = model.loss.value_and_gradient(outputs, targets, context.shard.weights_of(batch.positions))
         if not math.isfinite(loss):
             raise NonFiniteLossError(loss, context.rank, context.epoch, context.step, model.layers[-1].name)
         gradient *= 1.0 / batch.n_rows
-        self._backward(context, gradient)
+        self._backward(context, gradient, batch.positions)
         self._owned.update(context)
         return loss / batch.n_rows / context.world_size
 
-    def _forward(self, context: RankContext, inputs: Inputs, pass_: Pass) -> FloatArray:
+    def _forward(self, context: RankContext, inputs: Inputs, pass_: Pass, rows: IntArray) -> FloatArray:
         values = inputs
         for piece in self._slices:
             for dropout in piece.before:
                 values = dropout.forward(values, pass_)
             for layer in piece.layers:
                 values = layer.forward(values, pass_)
-            values = _put_together(context, values, piece)
+            if piece.told:
+                values = np.concatenate(told_by_all(context, piece.told, rows, values), axis=1)
+            else:
+                values = _put_together(context, values, piece)
         return values
 
-    def _backward(self, context: RankContext, gradient: FloatArray) -> None:
+    def _backward(self, context: RankContext, gradient: FloatArray, rows: IntArray) -> None:
         for piece in reversed(self._slices):
             slope: FloatArray | None = np.ascontiguousarray(gradient[:, piece.first : piece.last])
             for layer in reversed(piece.layers):
@@ -105,7 +129,10 @@ class Tensor(SteppedStrategy):
                 slope = layer.backward(slope)
             if slope is None:  # the first layer: nobody needs the gradient of the inputs
                 return
-            gradient = context.sum_in_step(slope)
+            if piece.told_back:
+                gradient = np.sum(told_by_all(context, piece.told_back, rows, slope), axis=0)
+            else:
+                gradient = context.sum_in_step(slope)
             for dropout in reversed(piece.before):
                 gradient = dropout.backward(gradient)
 

@@ -18,7 +18,7 @@ class UpdateSum:
     """Sums of changes over ranks, the same bits on every rank.
 
     With `send_above` = t, a value travels once what has gathered of it since it was last sent exceeds t times the root
-    mean square of what is waiting; the rest is kept and added to the next change. 0 sends everything.
+    mean square of a single change; the rest is kept and added to the next one. 0 sends everything.
     """
 
     send_above: float = 0.0
@@ -43,7 +43,7 @@ class UpdateSum:
 
     def _filtered(self, context: RankContext, key: str, values: FloatArray) -> FloatArray:
         waiting = values + self._waiting.get(key, np.zeros_like(values))
-        bar = self.send_above * float(np.sqrt(np.mean(np.square(waiting, dtype=np.float64))))
+        bar = self.send_above * float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
         places = np.flatnonzero(np.abs(waiting) > bar)
         with context.history.waiting():
             all_places = context.communicator.all_gather_unequal(places.astype(_place_type(values)))

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
 import socket
 import ssl
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -31,6 +29,7 @@ from collectives.parameter_server import (
     asp,
     bsp,
 )
+from tests.reference.certificates import self_signed
 from tests.reference.local_store import serving
 
 
@@ -174,13 +173,7 @@ def test_a_worker_whose_process_was_frozen_for_too_long_is_told_and_the_others_g
 
 @pytest.fixture(scope="module")
 def tls(tmp_path_factory: pytest.TempPathFactory) -> TlsContexts:
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl program to make a certificate")
-    folder = tmp_path_factory.mktemp("tls")
-    key, certificate = str(folder / "key.pem"), str(folder / "certificate.pem")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost"
-    names = ["-addext", "subjectAltName=DNS:localhost", "-keyout", key, "-out", certificate]
-    subprocess.run([*command.split(), *names], check=True, capture_output=True, timeout=30)
+    certificate, key = self_signed(tmp_path_factory.mktemp("tls"))
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(certificate, key)
     return TlsContexts(server, ssl.create_default_context(cafile=certificate), "localhost")

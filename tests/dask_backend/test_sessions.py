@@ -5,12 +5,9 @@ from __future__ import annotations
 import _thread
 import json
 import pickle
-import shutil
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -129,22 +126,6 @@ def test_workers_that_are_threads_of_one_process_train_together() -> None:
         model = fit_lazily()
         assert model.fit_report_.n_ranks == 2
         assert model.booster_.to_bytes() == fit_locally().booster_.to_bytes()
-
-
-@pytest.fixture
-def security(tmp_path: Path) -> Security:
-    """Certificates of a cluster, which everybody in it must show."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl program to make a certificate")
-    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
-    files = {
-        f"tls_{role}_{kind}": path
-        for role in ("client", "scheduler", "worker")
-        for kind, path in (("cert", certificate), ("key", key))
-    }
-    return Security(tls_ca_file=certificate, require_encryption=True, **files)
 
 
 def test_tls_cluster_trains_to_the_same_model(security: Security) -> None:

@@ -17,6 +17,7 @@ from neural.training import Job, Trained, train
 
 N_FEATURES = 12
 N_CLASSES = 4
+SGD = {"optimiser": "sgd", "learning_rate": 0.1}
 
 
 def rows(n_rows: int = 240, seed: int = 3, dtype: str = "float64") -> tuple[np.ndarray, np.ndarray]:
@@ -61,3 +62,17 @@ def together(job: Job, X: np.ndarray, y: np.ndarray, n_ranks: int, shard: Shardi
         return train(communicator, job, shard(X, y, communicator.rank, communicator.world_size))
 
     return run_threads(work, n_ranks)
+
+
+def accuracy(asked: Job, trained: Trained, X: np.ndarray, y: np.ndarray) -> float:
+    model = asked.plan.build()
+    model.parameters[...] = trained.parameters
+    model.buffers[...] = trained.buffers
+    return float(np.mean(model.outputs(X).argmax(axis=1) == y))
+
+
+def agreeing(results: list[Trained]) -> Trained:
+    for result in results[1:]:
+        np.testing.assert_array_equal(result.parameters, results[0].parameters)
+        np.testing.assert_array_equal(result.buffers, results[0].buffers)
+    return results[0]

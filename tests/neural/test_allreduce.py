@@ -28,14 +28,15 @@ OPTIMISERS = {
 
 @pytest.mark.parametrize("name", OPTIMISERS)
 @pytest.mark.parametrize("batch_norm", [False, True], ids=["plain", "batch norm"])
-def test_ranks_end_with_the_weights_of_one_process_after_100_steps(name: str, batch_norm: bool) -> None:
+@pytest.mark.parametrize("n_ranks", [2, *(pytest.param(n_ranks, marks=pytest.mark.slow) for n_ranks in (3, 4, 7))])
+def test_ranks_end_with_the_weights_of_one_process_after_100_steps(name: str, batch_norm: bool, n_ranks: int) -> None:
     X, y = rows()
     asked = job(batch_norm=batch_norm, **OPTIMISERS[name])
     single = alone(asked, X, y)
     assert sum(epoch["steps"] for epoch in single.progress.epochs) == 100
     initial = asked.plan.build().parameters
     assert np.abs(single.parameters - initial).max() > 1e-2
-    for result in together(asked, X, y, 2):
+    for result in together(asked, X, y, n_ranks):
         np.testing.assert_allclose(result.parameters, single.parameters, rtol=0, atol=1e-6)
         np.testing.assert_allclose(result.buffers, single.buffers, rtol=0, atol=1e-6)
 

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import socket
 import ssl
-import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 
 import dask
 import dask.array as da
@@ -138,19 +135,6 @@ def test_too_many_losses_are_told(killed_after_three_epochs: Client) -> None:
     settings = {**SETTINGS, "max_epochs": 3000, "patience": None, "max_restarts": 0}
     with pytest.raises(TrainingLostError, match=r"max_restarts=0:\n  1. after [0-9]+ epochs: rank"):
         DMLMLPClassifier(**settings).fit(*in_chunks(*table(4000)))
-
-
-@pytest.fixture
-def security(tmp_path: Path) -> Security:
-    """Certificates of a cluster, which everybody in it must show."""
-    if shutil.which("openssl") is None:
-        pytest.skip("needs the openssl program to make a certificate")
-    key, certificate = str(tmp_path / "key.pem"), str(tmp_path / "certificate.pem")
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2 -subj /CN=localhost"
-    subprocess.run([*command.split(), "-keyout", key, "-out", certificate], check=True, capture_output=True, timeout=60)
-    roles = ("client", "scheduler", "worker")
-    files = {f"tls_{role}_{kind}": path for role in roles for kind, path in (("cert", certificate), ("key", key))}
-    return Security(tls_ca_file=certificate, require_encryption=True, **files)
 
 
 def test_a_tls_cluster_encrypts_ranks_and_the_parameter_server(
