@@ -6,7 +6,7 @@ process and all its children; bytes are what went over the loopback device, and,
 placed and sent.
 
     python -m benchmarks.bench_tuning --cases grid halving --output results.jsonl
-    python -m benchmarks.bench_tuning --table results.jsonl
+    python -m benchmarks.bench_tuning --table results.jsonl --page docs/tuning.md
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -25,7 +26,9 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.generated import generate_rows
+from benchmarks.marked_section import markdown_table, write_section
 
+PAGE, SECTION = Path("docs/tuning.md"), "tuning"
 N_WORKERS = 2
 N_FOLDS = 5
 
@@ -168,6 +171,7 @@ def joblib_spark(case: Case) -> Iterator[Any]:
     from joblibspark import register_spark
     from pyspark.sql import SparkSession
 
+    os.environ["PYSPARK_PYTHON"] = sys.executable
     session = SparkSession.builder.master(f"local[{N_WORKERS}]").config("spark.ui.enabled", "false").getOrCreate()
     register_spark()
     try:
@@ -289,10 +293,7 @@ def table(figures: list[Figure]) -> str:
         key = (figure.case, figure.system)
         if key not in best or figure.seconds < best[key].seconds:
             best[key] = figure
-    lines = [
-        "| search | system | seconds | of loky | best score | trees grown | MB moved | MB at most |",
-        "|---|---|---|---|---|---|---|---|",
-    ]
+    rows = []
     for (case, system), figure in sorted(
         best.items(), key=lambda each: (list(CASES).index(each[0][0]), each[1].seconds)
     ):
@@ -301,11 +302,10 @@ def table(figures: list[Figure]) -> str:
         # loky's pipes and mapped files do not go over the loopback device.
         moved = f"{figure.bytes_moved / 1e6:.1f}" if figure.bytes_moved else ""
         trees = "" if figure.trees_grown is None else f"{figure.trees_grown:,}"
-        lines.append(
-            f"| {case} | {system} | {figure.seconds:.2f} | {ratio} | {figure.best_score:.5f} | {trees} | "
-            f"{moved} | {figure.peak_bytes / 1e6:.0f} |"
-        )
-    return "\n".join(lines)
+        numbers = (f"{figure.seconds:.2f}", ratio, f"{figure.best_score:.5f}", trees, moved)
+        rows.append((f"{case}: {system}", *numbers, f"{figure.peak_bytes / 1e6:.0f}"))
+    header = ("search: system", "seconds", "of loky", "best score", "trees grown", "MB moved", "MB at most")
+    return markdown_table(header, rows)
 
 
 def _systems_of(case: str) -> list[str]:
@@ -322,11 +322,15 @@ def main() -> None:
     parser.add_argument("--repeat", type=int, default=2)
     parser.add_argument("--output", type=Path, help="a file of JSON lines to add figures to")
     parser.add_argument("--table", type=Path, help="only print the table of a file of figures")
+    parser.add_argument("--page", type=Path, help=f"with --table, the page to write the table to, such as {PAGE}")
     parser.add_argument("--one", nargs=2, metavar=("CASE", "SYSTEM"), help="measure in this process and print JSON")
     options = parser.parse_args()
     if options.table is not None:
         lines = options.table.read_text(encoding="utf-8").splitlines()
-        print(table([Figure(**json.loads(line)) for line in lines]))
+        made = table([Figure(**json.loads(line)) for line in lines])
+        print(made)
+        if options.page is not None:
+            write_section(options.page, SECTION, made)
         return
     if options.one is not None:
         print(json.dumps(asdict(measure(*options.one))))

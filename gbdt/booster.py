@@ -22,6 +22,9 @@ from gbdt.tree_checks import check_arrays, check_header, check_trees
 
 _NODE_ARRAYS = ("feature", "threshold", "missing_left", "categorical", "left", "right", "gain", "count")
 _LEAF_ARRAYS = ("leaf_value", "leaf_count", "leaf_weight")
+# (Measured with trees of 31 leaves that are laid out for one prediction, in segments and walked: 400 rows through 4
+# trees 1.2 and 0.4 ms, through 40 trees 1.6 and 0.9 ms; 2,000 rows through 40 trees 1.9 and 2.3 ms.)
+_ROWS_WORTH_SEGMENTS = 1_000
 
 
 @dataclass(frozen=True)
@@ -46,8 +49,15 @@ class Booster:
 
     @cached_property
     def forest(self) -> Forest:
+        return self._laid_out(walked=False)
+
+    def forest_for_once(self, n_rows: int) -> Forest:
+        """The forest for one prediction of so many rows: how its trees are best laid out depends on them."""
+        return self._laid_out(walked=n_rows < _ROWS_WORTH_SEGMENTS)
+
+    def _laid_out(self, *, walked: bool) -> Forest:
         sizes = {feature: len(known) for feature, known in enumerate(self.categories) if known is not None}
-        return Forest.from_trees(self.trees, self.n_outputs, self.n_features, sizes)
+        return Forest.from_trees(self.trees, self.n_outputs, self.n_features, sizes, walked=walked)
 
     def first(self, n_iterations: int) -> Booster:
         """The model as it was after that many iterations."""

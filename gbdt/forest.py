@@ -65,13 +65,22 @@ class Forest:
 
     @classmethod
     def from_trees(
-        cls, trees: Sequence[Tree], n_outputs: int, n_features: int, categorical_sizes: dict[int, int]
+        cls,
+        trees: Sequence[Tree],
+        n_outputs: int,
+        n_features: int,
+        categorical_sizes: dict[int, int],
+        *,
+        walked: bool = False,
     ) -> Forest:
-        """Lay out the trees; `categorical_sizes` is the number of categories of each categorical feature."""
+        """Lay out the trees; `categorical_sizes` is the number of categories of each categorical feature.
+
+        `walked` trees are laid out in a fraction of the time, and predict to the same bits at a fraction of the speed.
+        """
         feature = _joined([tree.feature for tree in trees])
         used_features, slot = np.unique(feature, return_inverse=True)
         category_counts = np.array([categorical_sizes.get(int(f), -1) for f in used_features], np.int64)
-        arrays = _forest_arrays(trees, slot, category_counts)
+        arrays = _forest_arrays(trees, slot, category_counts, walked)
         return cls(arrays, n_outputs, n_features, used_features, dict(categorical_sizes))
 
     def raw_scores(
@@ -215,7 +224,7 @@ def _starts(counts: npt.NDArray[np.integer]) -> IntArray:
     return np.append(0, np.cumsum(counts, dtype=np.int64))
 
 
-def _forest_shape(trees: Sequence[Tree]) -> _Shape:
+def _forest_shape(trees: Sequence[Tree], walked: bool) -> _Shape:
     n_nodes = np.array([tree.n_nodes for tree in trees], np.int64)
     first_node, first_leaf = _starts(n_nodes), _starts(np.array([tree.n_leaves for tree in trees], np.int64))
     tree = np.repeat(np.arange(len(trees)), n_nodes)
@@ -226,6 +235,9 @@ def _forest_shape(trees: Sequence[Tree]) -> _Shape:
     left = over_forest(_joined([t.left for t in trees]).astype(np.int64))
     right = over_forest(_joined([t.right for t in trees]).astype(np.int64))
     root = np.where(n_nodes > 0, first_node[:-1], ~first_leaf[:-1])
+    if walked:  # the order of leaves is of no matter, and what is below a node is not looked at
+        nothing = np.zeros(0, np.int64)
+        return _Shape(root, left, right, tree, first_leaf, np.arange(first_leaf[-1]), nothing, nothing)
     position, first_position, middle_position = _left_to_right(root, left, right, first_leaf)
     return _Shape(root, left, right, tree, first_leaf, position, first_position, middle_position)
 
@@ -256,12 +268,44 @@ def _left_to_right(
     return position, first_position, first_position + leaves_below[np.maximum(left, -1)]
 
 
-def _forest_arrays(trees: Sequence[Tree], slot: IntArray, category_counts: IntArray) -> ForestArrays:
+def _forest_arrays(trees: Sequence[Tree], slot: IntArray, category_counts: IntArray, walked: bool) -> ForestArrays:
     """`category_counts` is by slot, -1 where the feature is numeric."""
-    shape = _forest_shape(trees)
+    shape = _forest_shape(trees, walked)
     nodes, words = _walked_nodes(trees, shape, slot)
     if np.any((category_counts[slot] >= 0) != (nodes["categorical"] == 1)):
         raise ValueError("categorical_sizes must name exactly the features of categorical nodes")
+    found = _no_segments(len(trees)) if walked else _segments(shape, nodes, words, slot, category_counts)
+    forest_trees = np.zeros(len(trees), TREE)
+    forest_trees["root"] = _walked_children(shape, shape.root)
+    forest_trees["first_segment"], forest_trees["last_segment"] = found.first_segment[:-1], found.first_segment[1:]
+    leaf_value, leaf_number = np.zeros(len(shape.position)), np.zeros(len(shape.position), np.int32)
+    leaf_value[shape.position] = _joined([tree.leaf_value for tree in trees])
+    leaf_number[shape.position] = _joined([np.arange(tree.n_leaves) for tree in trees])
+    return ForestArrays(forest_trees, nodes, words, *found[1:], leaf_value, leaf_number)
+
+
+class _Segments(NamedTuple):
+    """The segments of all trees and what is compared in them."""
+
+    first_segment: IntArray  # of each tree, and the number of all
+    segments: npt.NDArray[np.void]
+    comparisons: npt.NDArray[np.void]
+    lookups: npt.NDArray[np.void]
+    masks: npt.NDArray[np.uint64]
+
+
+def _no_segments(n_trees: int) -> _Segments:
+    empty = (np.zeros(0, SEGMENT), np.zeros(0, COMPARISON), np.zeros(0, LOOKUP), np.zeros(0, np.uint64))
+    return _Segments(np.zeros(n_trees + 1, np.int64), *empty)
+
+
+def _segments(
+    shape: _Shape,
+    nodes: npt.NDArray[np.void],
+    words: npt.NDArray[np.uint64],
+    slot: IntArray,
+    category_counts: IntArray,
+) -> _Segments:
     n_segments = _segments_per_tree(shape, slot, category_counts)
     first_segment = _starts(n_segments)
     segments = np.zeros(first_segment[-1], SEGMENT)
@@ -273,13 +317,7 @@ def _forest_arrays(trees: Sequence[Tree], slot: IntArray, category_counts: IntAr
     lookups, masks = _lookups(
         segments, nodes, words, category_counts, node[~numeric], segment[~numeric], kept[~numeric]
     )
-    forest_trees = np.zeros(len(trees), TREE)
-    forest_trees["root"] = _walked_children(shape, shape.root)
-    forest_trees["first_segment"], forest_trees["last_segment"] = first_segment[:-1], first_segment[1:]
-    leaf_value, leaf_number = np.zeros(len(shape.position)), np.zeros(len(shape.position), np.int32)
-    leaf_value[shape.position] = _joined([tree.leaf_value for tree in trees])
-    leaf_number[shape.position] = _joined([np.arange(tree.n_leaves) for tree in trees])
-    return ForestArrays(forest_trees, nodes, words, segments, comparisons, lookups, masks, leaf_value, leaf_number)
+    return _Segments(first_segment, segments, comparisons, lookups, masks)
 
 
 def _walked_children(shape: _Shape, child: IntArray) -> IntArray:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from threading import Thread
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -115,6 +115,7 @@ class TreeGrower:
         self._followers: list[Thread] = []
         # By far the largest kernels: on a new machine they are compiled while gradients are computed.
         prepare(lead_tree, self._space, self._buffers[0])
+        self._lead: Callable[..., Any] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -140,7 +141,9 @@ class TreeGrower:
         self._give_orders(quantised, tree, n_rows, bag is None)
         self._clear_state()
         self._start_followers()
-        lead_tree(self._space, self._buffers[0])
+        if self._lead is None:  # always the same arrays: their types are looked at once
+            self._lead = for_types_of(lead_tree, self._space, self._buffers[0])
+        self._lead(self._space, self._buffers[0])
         return self._finished(n_rows, bag is None)
 
     def grow_together(

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal
 
 import numpy as np
@@ -175,7 +176,9 @@ def _power_of_two(bits: int, largest: float) -> float:
     return math.ldexp(1.0, bits - math.frexp(largest)[1])
 
 
+@cache
 def _packing(level: _Level) -> RecordArray:
+    """For reading only: there is one for each level."""
     count_mask = (1 << level.count_bits) - 1
     packing = np.zeros(1, PACKING)
     packing["count_mask"] = count_mask

@@ -74,7 +74,9 @@ class Workers:
 
     def run_ranges(self, task: Callable[[int, int], Any], n: int, smallest: int = ROWS_WORTH_A_THREAD) -> list[Any]:
         """The results of task(start, stop) over one range a thread, together covering 0..n."""
-        n_ranges = max(1, min(self.n_threads, n // smallest))
+        n_ranges = min(self.n_threads, n // smallest)
+        if n_ranges <= 1:
+            return [task(0, n)]
         bounds = [n * k // n_ranges for k in range(n_ranges + 1)]
         return self.run([partial(task, bounds[k], bounds[k + 1]) for k in range(n_ranges)])
 

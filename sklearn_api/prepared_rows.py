@@ -107,6 +107,8 @@ class PreparedRows:
     group_starts: IntArray | None
     y_is_column: bool
     predicted: PredictedTables = field(default_factory=PredictedTables)
+    starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
+    """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
 
     @property
     def n_bytes(self) -> int:
@@ -172,8 +174,6 @@ class StagedScores:
 
     def __init__(self) -> None:
         self._scored: dict[int, tuple[Table, int, FloatArray]] = {}
-        # Training and test rows of a fold are scored one after the other, and laying trees out takes longer than this.
-        self._latest: tuple[Booster, int, Booster] | None = None
 
     @property
     def n_bytes(self) -> int:
@@ -187,17 +187,11 @@ class StagedScores:
             return booster.raw_scores(table, n_threads=n_threads)
         if n_iterations < booster.n_iterations:
             with Workers(n_threads) as workers:
-                self._since(booster, n_iterations).forest.add_all(table, scores, workers)
+                booster.since(n_iterations).forest_for_once(table.n_rows).add_all(table, scores, workers)
         while len(self._scored) >= _MOST_TABLES:
             self._scored.pop(next(iter(self._scored)))
         self._scored[id(table)] = (table, booster.n_iterations, scores)
         return scores.copy()
-
-    def _since(self, booster: Booster, n_iterations: int) -> Booster:
-        """The trees after the first so many iterations, laid out once however many tables are scored."""
-        if self._latest is None or self._latest[0] is not booster or self._latest[1] != n_iterations:
-            self._latest = (booster, n_iterations, booster.since(n_iterations))
-        return self._latest[2]
 
 
 def _same_values(one: Table, other: Table) -> bool:

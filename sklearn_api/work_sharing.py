@@ -52,9 +52,15 @@ class ContinuedRun:
     ) -> None:
         columns = prepared.columns
         self.prepared = prepared
+        # A function may give other first scores the next time, and weights of its own make others too.
+        is_known = rows.weight is prepared.weight and not callable(objective.name_or_callable)
+        starts = prepared.starts if is_known else {}
+        start = so_far or starts.get(objective)
         self.training = StagedTraining(
-            prepared.dataset, columns.feature_names, columns.categories, rows, objective, so_far=so_far
+            prepared.dataset, columns.feature_names, columns.categories, rows, objective, so_far=start
         )
+        if start is None:
+            starts[objective] = self.training.booster
         self.scores = StagedScores()
         self._parameters = _without_length(parameters)
         self._rows = rows

@@ -130,6 +130,16 @@ def test_walking_and_clearing_bits_agree(n_rows: int, monkeypatch: pytest.Monkey
     np.testing.assert_array_equal(cleared, leaves_of(forest_of(trees), table))
 
 
+@pytest.mark.parametrize("n_rows", ODD_SIZES)
+@pytest.mark.parametrize("n_trees", [0, 7])
+def test_trees_laid_out_to_be_walked_give_the_same_bits(n_trees: int, n_rows: int) -> None:
+    random = np.random.default_rng(n_rows)
+    trees, table = random_trees(random, n_trees), table_of(random_rows(random, n_rows))
+    walked = Forest.from_trees(trees, 2, N_FEATURES, CATEGORY_COUNTS, walked=True)
+    assert same_bits(scores_of(walked, table), scores_of(forest_of(trees, 2), table))
+    np.testing.assert_array_equal(leaves_of(walked, table), leaves_of(forest_of(trees, 2), table))
+
+
 def test_more_leaves_than_are_worth_comparing() -> None:
     random = np.random.default_rng(5)
     tree, rows = random_tree(random, 1000), random_rows(random, 200)

@@ -26,7 +26,8 @@ def gathered(
     estimator: Any, X: Any, y: Any, params: Mapping[str, Any], backend: Any
 ) -> tuple[Any, Any, dict[str, Any], bool]:
     """X, y and fit parameters as the search needs them, and whether X stays in pieces on a cluster."""
-    if not any(map(is_collection, (X, y, *params.values()))):
+    nested = (each for value in params.values() if isinstance(value, Mapping) for each in value.values())
+    if not any(map(is_collection, (X, y, *params.values(), *nested))):
         return X, y, dict(params), False
     from dask.base import compute
 

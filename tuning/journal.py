@@ -51,7 +51,9 @@ class FileJournal:
         lines = self._complete_lines()
         if lines:
             self._require_same(lines[0], subject)
-            for line in lines[1:]:
+            for number, line in enumerate(lines[1:], 2):
+                if not isinstance(line, dict) or not isinstance(line.get("result"), dict) or "key" not in line:
+                    raise JournalError(f"journal={str(self._path)!r} has no result in line {number}.")
                 self._known[line["key"]] = line["result"]
         else:
             self._write({"format": _FORMAT, "subject": subject})
@@ -93,7 +95,7 @@ class FileJournal:
             raise JournalError(f"journal={str(self._path)!r} is not a search journal: {error}.") from error
 
     def _require_same(self, head: Any, subject: Mapping[str, str]) -> None:
-        if not isinstance(head, dict) or head.get("format") != _FORMAT:
+        if not isinstance(head, dict) or head.get("format") != _FORMAT or not isinstance(head.get("subject"), dict):
             raise JournalError(f"journal={str(self._path)!r} is not a search journal of this version.")
         written = head["subject"]
         changed = [name for name, fingerprint in subject.items() if written.get(name) != fingerprint]

@@ -10,8 +10,10 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import model_selection
 
+from tuning.collections import gathered
 from tuning.driver import DriverSettings
 from tuning.executors.registry import open_executor
+from tuning.executors.serial import SerialExecutor
 from tuning.progress import watchers_for
 from tuning.search_run import SearchRun, check_settings
 
@@ -28,7 +30,8 @@ def cross_validate(
     **options: Any,
 ) -> dict[str, Any]:
     """scikit-learn's cross_validate, which `options` are for, on `backend`."""
-    with _running(backend, n_jobs, progress, max_retries):
+    X, y, options, in_pieces = gathered(estimator, X, y, options, backend)
+    with _running(backend, n_jobs, progress, max_retries, in_pieces):
         return dict(model_selection.cross_validate(estimator, X, y, n_jobs=n_jobs, **options))
 
 
@@ -44,15 +47,18 @@ def cross_val_score(
     **options: Any,
 ) -> npt.NDArray[np.float64]:
     """scikit-learn's cross_val_score, which `options` are for, on `backend`."""
-    with _running(backend, n_jobs, progress, max_retries):
+    X, y, options, in_pieces = gathered(estimator, X, y, options, backend)
+    with _running(backend, n_jobs, progress, max_retries, in_pieces):
         return np.asarray(model_selection.cross_val_score(estimator, X, y, n_jobs=n_jobs, **options))
 
 
 @contextlib.contextmanager
-def _running(backend: Any, n_jobs: int | None, progress: bool, max_retries: int) -> Iterator[None]:
-    settings = DriverSettings(max_retries=max_retries)
+def _running(backend: Any, n_jobs: int | None, progress: bool, max_retries: int, in_pieces: bool) -> Iterator[None]:
+    settings = DriverSettings(share_work=not in_pieces, max_retries=max_retries)
     check_settings(settings)
-    run = SearchRun(open_executor(backend, n_jobs), settings, watchers=watchers_for(progress))
+    # Data in pieces is trained on from here, by all workers together.
+    executor = SerialExecutor() if in_pieces else open_executor(backend, n_jobs)
+    run = SearchRun(executor, settings, watchers=watchers_for(progress))
     try:
         yield
     finally:

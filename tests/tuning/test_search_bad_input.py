@@ -104,6 +104,12 @@ def test_settings_out_of_range_are_named(options: dict[str, Any], message: str, 
         GridSearchCV(FussyTree(), {}, backend="local", **options).fit(*rows)
 
 
+@pytest.mark.parametrize("n_jobs", ["two", 1.5, True])
+def test_numbers_of_jobs_that_are_no_whole_numbers_are_refused(n_jobs: Any, rows: Any) -> None:
+    with pytest.raises(TypeError, match=f"n_jobs must be None or a whole number, got {n_jobs!r}"):
+        GridSearchCV(FussyTree(), {}, n_jobs=n_jobs).fit(*rows)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -35,6 +35,17 @@ def test_a_worker_that_is_killed_costs_one_fit(rows: Any, tmp_path: Path) -> Non
     np.testing.assert_array_equal(ours.cv_results_["mean_test_score"], theirs.cv_results_["mean_test_score"])
 
 
+def test_what_a_killed_worker_was_given_ahead_of_time_runs_once(rows: Any, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    log.mkdir()
+    model = DeadlyTree(log=str(log), deadly_depth=2, once=str(tmp_path / "once"))
+    grid = {"max_depth": list(range(1, 13))}
+    search = GridSearchCV(model, grid, cv=4, n_jobs=2, refit=False).fit(*rows)
+    assert search.search_report_.units_lost == 1
+    assert len(fits_in(log)) == 49
+    assert not np.isnan(search.cv_results_["mean_test_score"]).any()
+
+
 @pytest.mark.fault
 def test_workers_killed_at_random_do_not_change_the_results(rows: Any, tmp_path: Path) -> None:
     n_killed = 3

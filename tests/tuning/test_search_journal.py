@@ -79,6 +79,11 @@ def test_files_that_are_no_journals_and_options_without_journal_are_refused(rows
     with pytest.raises(JournalError, match="is not a search journal"):
         GridSearchCV(TracedTree(), GRID, journal=tmp_path / "notes").fit(*rows)
     assert (tmp_path / "notes").read_text() == "remember the milk\n"
+    GridSearchCV(TracedTree(), GRID, cv=2, journal=tmp_path / "journal").fit(*rows)
+    with (tmp_path / "journal").open("a") as file:
+        file.write('{"key": "0"}\n')
+    with pytest.raises(JournalError, match=r"has no result in line \d+"):
+        GridSearchCV(TracedTree(), GRID, cv=2, journal=tmp_path / "journal").fit(*rows)
     with pytest.raises(TypeError):
         cross_validate(TracedTree(), *rows, journal=tmp_path / "journal")
 

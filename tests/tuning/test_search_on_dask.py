@@ -14,7 +14,7 @@ from search_equality import require_same_results
 from search_models import DeadlyTree, TracedTree, fits_in
 from sklearn import model_selection
 
-from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score
+from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score, cross_validate
 from tuning import collections
 from tuning.executors.base import ExecutorError
 from tuning.executors.dask import DaskExecutor
@@ -56,6 +56,21 @@ def test_collections_that_fit_are_gathered_once(client: Client, rows: Any) -> No
     ours = GridSearchCV(TracedTree(), GRID, cv=2, backend="dask").fit(*lazy)
     require_same_results(ours, theirs)
     assert ours.search_report_.backend == "dask"
+
+
+def test_cross_validation_takes_collections_too(client: Client, rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows
+    weight = np.linspace(0.5, 2.0, len(y))
+    model = DMLGBMClassifier(n_estimators=2)
+    theirs = model_selection.cross_val_score(model, X, y, cv=2, params={"sample_weight": weight})
+    lazy = da.from_array(X, chunks=(100, -1)), da.from_array(y, chunks=100)
+    params = {"sample_weight": da.from_array(weight, chunks=100)}
+    np.testing.assert_array_equal(cross_val_score(model, *lazy, cv=2, params=params), theirs)
+    monkeypatch.setattr(collections, "_bytes_that_fit", lambda backend: 1000.0)
+    theirs = model_selection.cross_validate(model, X, y, cv=2)
+    in_pieces = cross_validate(model, *lazy, cv=2, return_estimator=True)
+    np.testing.assert_array_equal(in_pieces["test_score"], theirs["test_score"])
+    assert [each.fit_report_.n_ranks for each in in_pieces["estimator"]] == [2, 2]
 
 
 def test_collections_that_do_not_fit_are_trained_on_by_all_workers(

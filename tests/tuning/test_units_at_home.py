@@ -47,6 +47,35 @@ def test_a_run_that_goes_on_is_left_to_its_worker_if_it_is_next_there(executor: 
     assert waiting(executor, *[unit("a", goes_on=True)] * 3) == [0, 2]
 
 
+def test_a_busy_worker_gets_its_next_unit_while_many_wait(executor: LocalExecutor) -> None:
+    executor.place_shared(None)  # type: ignore[arg-type]
+    executor.place_split("fold", ([0], [1]))
+    first, second = executor._pool.workers
+    for number, affinity in enumerate("abaabb" + "ab" * 8):
+        executor.submit(number, unit(affinity), 1)
+    executor._start_units()
+    assert (list(first.units), list(second.units)) == ([0, 2], [1, 4])
+    executor._start_units()
+    assert (list(first.units), list(second.units)) == ([0, 2], [1, 4])
+    for number in range(3, 8):
+        executor._waiting.pop(number, None)
+    first.units.pop()
+    executor._start_units()
+    assert (list(first.units), list(second.units)) == ([0], [1, 4])
+
+
+def test_what_a_lost_worker_had_been_given_is_next_again(executor: LocalExecutor) -> None:
+    executor.place_shared(None)  # type: ignore[arg-type]
+    executor.place_split("fold", ([0], [1]))
+    for number in range(20):
+        executor.submit(number, unit("a" if number % 2 == 0 else "b"), 1)
+    executor._start_units()
+    lost = executor._lost_unit(executor._pool.workers[0])
+    assert lost.unit == 0
+    assert list(executor._waiting)[:2] == [2, 4]
+    assert sorted(executor._given) == [1, 3]
+
+
 def test_a_unit_that_ran_elsewhere_does_not_move_the_home_of_the_others(executor: LocalExecutor) -> None:
     first, second = executor._pool.workers
     executor.place_shared(None)  # type: ignore[arg-type]

@@ -1,7 +1,8 @@
 """Units in worker processes of this machine.
 
 Shared arguments and folds are written once to unnamed files that all workers map; a unit is a message of a few hundred
-bytes. Each worker has one unit at a time and gets the next when it answers, preferably one whose affinity it has seen.
+bytes. Each worker gets the next unit when it answers, preferably one whose affinity it has seen. While many wait, it
+has that one before it answers: a unit of a few small trees takes not much longer than a message there and back.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from tuning.plan import WorkUnit
 
 # How far ahead a free worker looks for a unit that suits it.
 _UNITS_LOOKED_AT = 256
+# Units that must wait for each worker, so that none of them lacks what another has been given ahead of time.
+_WAITING_WORTH_AHEAD = 8
 
 
 class LocalExecutor:
@@ -31,6 +34,7 @@ class LocalExecutor:
         self._pool = take_pool(n_workers, n_threads)
         self._placed: dict[str, wire.Blob | bytes] = {}
         self._waiting: dict[int, tuple[WorkUnit, int]] = {}
+        self._given: dict[int, tuple[WorkUnit, int]] = {}
         self._home: dict[Hashable, Worker] = {}
         self._lost: list[Event] = []
         self._n_bytes_placed = self._n_bytes_of_units = 0
@@ -62,7 +66,7 @@ class LocalExecutor:
         while True:
             self._start_units()
             events, self._lost = self._lost, []
-            busy = {worker.connection: worker for worker in self._pool.workers if worker.unit is not None}
+            busy = {worker.connection: worker for worker in self._pool.workers if worker.units}
             if events or not busy:
                 return events
             ready = wait(list(busy), None if deadline is None else max(0.0, deadline - monotonic()))
@@ -70,9 +74,10 @@ class LocalExecutor:
 
     def cancel(self) -> None:
         self._waiting.clear()
+        self._given.clear()
         self._lost.clear()
         for worker in list(self._pool.workers):
-            if worker.unit is not None:
+            if worker.units:
                 worker.kill()
                 self._replace(worker)
 
@@ -92,10 +97,18 @@ class LocalExecutor:
 
     def _start_units(self) -> None:
         for worker in list(self._pool.workers):
-            if not self._waiting:
-                return
-            if worker.unit is None and (number := self._unit_for(worker)) is not None:
+            if not worker.units and (number := self._unit_for(worker)) is not None:
                 self._start(worker, number)
+        for worker in list(self._pool.workers):
+            if len(self._waiting) < _WAITING_WORTH_AHEAD * self.n_slots:
+                return
+            if len(worker.units) == 1 and (number := self._unit_at_home(worker)) is not None:
+                self._start(worker, number)
+
+    def _unit_at_home(self, worker: Worker) -> int | None:
+        """The next unit that this worker would take if it were free, unless another one might come to want it."""
+        first = islice(self._waiting.items(), _UNITS_LOOKED_AT)
+        return next((number for number, (unit, _) in first if self._home.get(unit.affinity, worker) is worker), None)
 
     def _unit_for(self, worker: Worker) -> int | None:
         """The next unit for a free worker: one that belongs here, else one that belongs nowhere, else any.
@@ -120,8 +133,8 @@ class LocalExecutor:
         return next(iter([*homeless, *elsewhere]), None)
 
     def _start(self, worker: Worker, number: int) -> None:
-        unit, n_threads = self._waiting.pop(number)
-        worker.unit = number
+        self._given[number] = unit, n_threads = self._waiting.pop(number)
+        worker.units.append(number)
         if unit.affinity is not None:
             # A unit that runs elsewhere for once does not take the others along: what they need is at home.
             self._home.setdefault(unit.affinity, worker)
@@ -140,12 +153,15 @@ class LocalExecutor:
             number, result = wire.loads(worker.connection.recv_bytes())
         except (EOFError, OSError):
             return self._lost_unit(worker)
-        worker.unit = None
+        worker.units.remove(number)
+        del self._given[number]
         return Done(number, result, worker.name)
 
     def _lost_unit(self, worker: Worker) -> Lost:
-        number = worker.unit
-        assert number is not None
+        """The unit that a worker was lost with; what it had been given ahead of time is next again."""
+        number, *ahead = worker.units
+        del self._given[number]
+        self._waiting = {each: self._given.pop(each) for each in ahead} | self._waiting
         lost = Lost(number, worker.name, worker.stop())
         self._replace(worker)
         return lost

@@ -6,6 +6,7 @@ Backends are imported when they are asked for, so that a local search loads neit
 from __future__ import annotations
 
 import importlib
+import numbers
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -29,6 +30,10 @@ NAMES = ("auto", "local", *_DISTRIBUTED)
 def open_executor(backend: Any, n_jobs: int | None) -> Executor:
     """The executor for `backend=` and `n_jobs=` of a search."""
     name, client = resolve(backend)
+    if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, numbers.Integral)):
+        raise TypeError(f"n_jobs must be None or a whole number, got {n_jobs!r} of type {type(n_jobs).__name__}.")
+    if n_jobs == 0:
+        raise ValueError("n_jobs == 0 has no meaning: write a number of workers, or -1 for all cores.")
     if name == "local":
         return _open_local(n_jobs)
     module, function, packages, remedy = _DISTRIBUTED[name]
@@ -91,6 +96,4 @@ def _n_workers(n_jobs: int | None) -> int:
     """scikit-learn's meaning: None is what joblib is configured for, or one; -1 all cores, -2 all but one, ..."""
     if n_jobs is None:
         return 1
-    if n_jobs == 0:
-        raise ValueError("n_jobs == 0 has no meaning: write a number of workers, or -1 for all cores.")
     return n_jobs if n_jobs > 0 else max(1, joblib.cpu_count() + 1 + n_jobs)

@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import deque
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
@@ -52,7 +53,8 @@ class Worker:
             )
         self.connection: Connection = here
         self.has: set[str] = set()
-        self.unit: int | None = None
+        self.units: deque[int] = deque()
+        """What it has been given to run and has not answered, in order."""
 
     @property
     def name(self) -> str:
@@ -78,8 +80,7 @@ class Worker:
         return blob.n_bytes
 
     def start(self, number: int, unit: bytes, n_threads: int) -> None:
-        """Run a unit; the answer comes over the connection."""
-        self.unit = number
+        """Run a unit after those before it; the answer comes over the connection."""
         self.connection.send_bytes(wire.dumps(("unit", number, unit, n_threads)))
 
     def end_search(self) -> None:

@@ -23,6 +23,7 @@ _KNOWN = {
     "scorer", "verbose", "fit_params", "score_params", "error_score", "return_train_score", "return_parameters",
     "return_n_test_samples", "return_times", "return_estimator",
 }  # fmt: skip
+_PLAIN = {bool, int, float, str, type(None)}
 _OF_NO_MATTER = {"split_progress", "candidate_progress"}  # for output only
 
 
@@ -31,12 +32,22 @@ class FoldCalls:
 
     def __init__(self, data: SearchData) -> None:
         self._function = _with_configuration(data) if _is_plain(data) else None
+        self._unfitted = clone(data.shared.estimator)
+        self._holds_plain_values = _holds_plain_values(self._unfitted)
 
     def rows_for(self, call: FitCall, data: SearchData) -> FoldRows | None:
         """The shared rows that a call can run on; None if scikit-learn's function has to run it."""
         if self._function is None or not _OF_NO_MATTER.issuperset(call.own_arguments):
             return None
         return fold_rows(call.split, data.shared.estimator, data)
+
+    def new_estimator(self) -> Any:
+        """A clone of the estimator; where that makes no difference, what it holds is not looked at again."""
+        if not self._holds_plain_values:
+            return clone(self._unfitted)
+        estimator = object.__new__(type(self._unfitted))
+        vars(estimator).update(vars(self._unfitted))
+        return estimator
 
     def run(self, call: FitCall, data: SearchData, fold: FoldRows, estimator: Any) -> FitResult:
         """The result of a call; raises where the estimator or the scorer does."""
@@ -52,6 +63,13 @@ def fold_calls(data: SearchData) -> FoldCalls:
         calls = data.memory["fold calls"] = FoldCalls(data)
     assert isinstance(calls, FoldCalls)
     return calls
+
+
+def _holds_plain_values(estimator: Any) -> bool:
+    """Whether an unfitted estimator is its parameters, all of them values that nobody can change."""
+    held: dict[str, Any] = vars(estimator)
+    is_all = held.keys() == estimator.get_params(deep=False).keys()
+    return is_all and all(type(value) in _PLAIN for value in held.values())
 
 
 def _is_plain(data: SearchData) -> bool:

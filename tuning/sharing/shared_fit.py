@@ -23,7 +23,7 @@ from tuning.sharing.hooks import FitDescription, described, has_hooks
 from tuning.sharing.prefixes import fit_pipeline, is_plain_pipeline
 from tuning.sharing.store import rows_store, runs_store
 
-# With many rows the scores of a run are far larger than its trees: pickling leaves them behind.
+# Pickling a run leaves its scores behind, which with many rows are far larger than its trees, and makes these smaller.
 _BYTES_KEPT_AS_THEY_ARE = 128 << 10
 
 
@@ -61,7 +61,7 @@ def _run_on_fold(call: FitCall, unit: UnitWork) -> FitResult | None:
         fold = way.rows_for(call, unit.data)
         if fold is None:
             return None
-        estimator = clone(unit.data.shared.estimator)
+        estimator = way.new_estimator()
         unit.attach_final(estimator, call.split, fold)
         result = way.run(call, unit.data, fold, estimator)
     except Exception:  # noqa: BLE001 - scikit-learn's function runs the call again and deals with the error
@@ -109,11 +109,11 @@ class UnitWork:
         vars(estimator)["fit"] = fit
 
     def keep_runs(self) -> None:
-        """Leave the models of this unit for later rounds, small ones as they are, with what makes going on fast."""
+        """Leave the models of this unit for later rounds: as they are, with what makes going on fast, or as bytes."""
         store = runs_store(self.data)
         for key, (estimator, stage) in self._runs.items():
             n_bytes = getattr(estimator, "run_bytes", None)
-            if n_bytes is not None and n_bytes <= _BYTES_KEPT_AS_THEY_ARE:
+            if n_bytes is not None and (n_bytes <= _BYTES_KEPT_AS_THEY_ARE or store.is_half_empty_with(n_bytes)):
                 store.put(key, (estimator, stage), n_bytes)
             else:
                 saved = pickle.dumps((estimator, stage), pickle.HIGHEST_PROTOCOL)

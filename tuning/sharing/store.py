@@ -16,7 +16,7 @@ from tuning.calls import SearchData
 ROWS_BYTES = 256 << 20
 # Rows of folds as they were taken out of the table: to take them out again is quick.
 SLICES_BYTES = 64 << 20
-# Models without their scores, a few kilobytes a tree.
+# Models, a few kilobytes a tree, and scores of their rows where there is room for them.
 RUNS_BYTES = 48 << 20
 
 
@@ -33,6 +33,10 @@ class Store:
     @property
     def n_bytes(self) -> int:
         return self._n_bytes
+
+    def is_half_empty_with(self, n_bytes: int) -> bool:
+        """Whether half of the limit would still be free with so many bytes more."""
+        return self._n_bytes + n_bytes <= self._max_bytes // 2
 
     def get_or_make(self, key: Hashable, make: Callable[[], tuple[Any, int]]) -> tuple[Any, bool]:
         """The value and whether it was made now; `make` gives it with its size, and runs once at a time for a key."""
@@ -84,6 +88,6 @@ def slices_store(data: SearchData) -> Store:
 
 
 def runs_store(data: SearchData) -> Store:
-    """Models that may be taken further in a later round, as bytes."""
+    """Models that may be taken further in a later round, some of them as bytes."""
     store: Store = data.memory.setdefault("shared runs", Store(RUNS_BYTES))
     return store
