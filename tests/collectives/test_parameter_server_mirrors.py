@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -57,6 +59,15 @@ def test_a_mirror_holds_what_a_whole_pull_brings(optimiser: Optimiser, parts: in
         np.testing.assert_array_equal(store.pull_changes(dense), store.pull("dense"))
 
 
+def settled_bytes(server: ParameterServer) -> int:
+    """What a server has sent, once it has counted everything that its worker may have received already."""
+    counted = -1
+    while counted != server.bytes_sent:
+        counted = server.bytes_sent
+        time.sleep(0.05)
+    return counted
+
+
 def test_only_what_changed_travels() -> None:
     rng = np.random.default_rng(0)
     with serving() as (membership, servers), Store(membership) as store:
@@ -66,23 +77,28 @@ def test_only_what_changed_travels() -> None:
         store.advance()
         mirrors = Mirror("w"), Mirror("t")
 
-        def bytes_of_a_pull(mirror: Mirror) -> int:
-            before = servers[0].bytes_sent
-            store.pull_changes(mirror)
-            return servers[0].bytes_sent - before
+        def bytes_of_a_pull(mirror: Mirror, push: Callable[[], None] = lambda: None) -> int:
+            """The least of three turns: on a busy machine a pull may be asked for twice."""
+            counted = []
+            for _ in range(3):
+                push()
+                store.advance()
+                before = settled_bytes(servers[0])
+                store.pull_changes(mirror)
+                counted.append(settled_bytes(servers[0]) - before)
+            return min(counted)
 
-        assert bytes_of_a_pull(mirrors[0]) > 800_000
-        assert bytes_of_a_pull(mirrors[1]) > 512_000
+        before = settled_bytes(servers[0])
+        for mirror in mirrors:
+            store.pull_changes(mirror)
+        assert settled_bytes(servers[0]) - before > 1_312_000
         assert all(bytes_of_a_pull(mirror) < 1000 for mirror in mirrors)
-        store.push("w", some_of(rng, 100_000, 100))
-        store.push_rows("t", [7, 300], np.ones((2, 64)))
-        store.advance()
-        assert 1200 < bytes_of_a_pull(mirrors[0]) < 2500
-        assert 1024 < bytes_of_a_pull(mirrors[1]) < 2500
+        few = bytes_of_a_pull(mirrors[0], lambda: store.push("w", some_of(rng, 100_000, 100)))
+        assert 1200 < few < 2500
+        few = bytes_of_a_pull(mirrors[1], lambda: store.push_rows("t", [7, 300], np.ones((2, 64))))
+        assert 1024 < few < 2500
         # Everything changed: numbers without their places.
-        store.push("w", np.ones(100_000))
-        store.advance()
-        assert 800_000 < bytes_of_a_pull(mirrors[0]) < 801_000
+        assert 800_000 < bytes_of_a_pull(mirrors[0], lambda: store.push("w", np.ones(100_000))) < 801_000
 
 
 def test_workers_see_the_changes_of_each_other() -> None:
