@@ -8,16 +8,15 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 
+from neural.kernels.compiler import prepare
+from neural.kernels.optimiser_steps import adam_direction, adam_step, momentum_step, nesterov_step
 from neural.model import FloatArray, ParameterPart
-
-# Many passes over a block that stays in the cache cost less than as many over the whole vector.
-_BLOCK = 1 << 14
 
 
 @dataclass
@@ -33,7 +32,6 @@ class Optimiser(ABC):
         self.parts = tuple(parts)
         self.n_steps = 0
         self.state = {name: np.zeros_like(parameters) for name in self.vectors()}
-        self._room = np.empty(_BLOCK, parameters.dtype)
 
     def vectors(self) -> tuple[str, ...]:
         """The names of the vectors in `state`."""
@@ -65,21 +63,25 @@ class SGD(Optimiser):
     def vectors(self) -> tuple[str, ...]:
         return ("velocity",) if self.momentum else ()
 
+    def begin(self, parameters: FloatArray, parts: Sequence[ParameterPart]) -> None:
+        super().begin(parameters, parts)
+        if self.momentum:
+            zero = parameters.dtype.type(0)
+            prepare(self._kernel, parameters, parameters, self.state["velocity"], zero, zero)
+
+    @property
+    def _kernel(self) -> Callable[..., None]:
+        return nesterov_step if self.nesterov else momentum_step
+
     def step(self, parameters: FloatArray, gradients: FloatArray, learning_rate: float) -> None:
         self.n_steps += 1
-        gradients *= learning_rate
-        if not self.momentum:
-            parameters -= gradients
-            return
-        velocity = self.state["velocity"]
-        velocity *= self.momentum
-        velocity -= gradients
-        if self.nesterov:
-            parameters -= gradients
-            np.multiply(velocity, self.momentum, out=gradients)
-            parameters += gradients
+        if self.momentum:
+            number = parameters.dtype.type
+            velocity = self.state["velocity"]
+            self._kernel(parameters, gradients, velocity, number(self.momentum), number(learning_rate))
         else:
-            parameters += velocity
+            gradients *= learning_rate
+            parameters -= gradients
 
 
 @dataclass
@@ -95,37 +97,46 @@ class Adam(Optimiser):
     def vectors(self) -> tuple[str, ...]:
         return ("first", "second")
 
-    def step(self, parameters: FloatArray, gradients: FloatArray, learning_rate: float) -> None:
-        if self.weight_decay:
-            for part in self.parts:
-                if part.decays:
-                    parameters[part.start : part.stop] *= 1.0 - learning_rate * self.weight_decay
-        for block, direction in self._directions(gradients, learning_rate):
-            parameters[block] -= direction
+    def begin(self, parameters: FloatArray, parts: Sequence[ParameterPart]) -> None:
+        super().begin(parameters, parts)
+        zero = parameters.dtype.type(0)
+        prepare(self._kernel, parameters, parameters, *self.state.values(), zero, zero, zero, zero, zero)
 
-    def _directions(self, gradients: FloatArray, rate: float) -> Iterator[tuple[slice, FloatArray]]:
-        """rate * m / (sqrt(v) + epsilon), block by block, in room that is used again; gradients are overwritten.
+    @property
+    def _kernel(self) -> Callable[..., None]:
+        return adam_step
+
+    def step(self, parameters: FloatArray, gradients: FloatArray, learning_rate: float) -> None:
+        self.n_steps += 1
+        if not self.weight_decay:
+            self._run_kernel(slice(None), parameters, gradients, learning_rate, 1.0)
+            return
+        for part in self.parts:
+            kept = 1.0 - learning_rate * self.weight_decay if part.decays else 1.0
+            self._run_kernel(slice(part.start, part.stop), parameters, gradients, learning_rate, kept)
+
+    def _run_kernel(
+        self, stretch: slice, parameters: FloatArray, gradients: FloatArray, rate: float, last: float
+    ) -> None:
+        """One stretch of the vectors; `last` is the kernel's last argument.
 
         The state leaves out the factors that make sums into moments: m = (1 - beta_1) * first, and v likewise.
-        These, and the corrections for the start at 0, become two scalars, which spares passes over the vectors.
+        These, and the corrections for the start at 0, become two scalars.
         """
-        self.n_steps += 1
         second_scale = math.sqrt((1.0 - self.beta_2) / (1.0 - self.beta_2**self.n_steps))
         first_scale = (1.0 - self.beta_1) / (1.0 - self.beta_1**self.n_steps)
-        for start in range(0, len(gradients), _BLOCK):
-            block = slice(start, min(start + _BLOCK, len(gradients)))
-            gradient, first, second = gradients[block], self.state["first"][block], self.state["second"][block]
-            direction = self._room[: len(gradient)]
-            first *= self.beta_1
-            first += gradient
-            gradient *= gradient
-            second *= self.beta_2
-            second += gradient
-            np.sqrt(second, out=gradient)
-            gradient += self.epsilon / second_scale
-            np.divide(first, gradient, out=direction)
-            direction *= rate * first_scale / second_scale
-            yield block, direction
+        number = parameters.dtype.type
+        self._kernel(
+            parameters[stretch],
+            gradients[stretch],
+            self.state["first"][stretch],
+            self.state["second"][stretch],
+            number(self.beta_1),
+            number(self.beta_2),
+            number(self.epsilon / second_scale),
+            number(rate * first_scale / second_scale),
+            number(last),
+        )
 
 
 @dataclass
@@ -144,20 +155,22 @@ class LAMB(Adam):
     epsilon: float = 1e-6
     weight_decay: float = 0.01
 
+    @property
+    def _kernel(self) -> Callable[..., None]:
+        return adam_direction
+
     def step(self, parameters: FloatArray, gradients: FloatArray, learning_rate: float) -> None:
-        # The gradients are not needed once a block is through: the step takes their place.
-        for block, direction in self._directions(gradients, 1.0):
-            gradients[block] = direction
+        self.n_steps += 1
         for part in self.parts:
-            weights, move = parameters[part.start : part.stop], gradients[part.start : part.stop]
-            ratio = 1.0
+            stretch, ratio = slice(part.start, part.stop), 1.0
+            # The gradients are not needed afterwards: the step takes their place.
+            self._run_kernel(stretch, parameters, gradients, 1.0, self.weight_decay if part.decays else 0.0)
+            weights, move = parameters[stretch], gradients[stretch]
             if part.decays:
-                if self.weight_decay:
-                    move += self.weight_decay * weights
                 length, stride = float(np.linalg.norm(weights)), float(np.linalg.norm(move))
                 ratio = length / stride if length > 0 and stride > 0 else 1.0
             move *= learning_rate * ratio
-        parameters -= gradients
+            weights -= move
 
 
 OPTIMISERS: dict[str, type[Optimiser]] = {kind.name: kind for kind in (SGD, Adam, AdamW, LAMB)}

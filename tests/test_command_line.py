@@ -451,7 +451,10 @@ import gbdt
 from dmlgbm.command_line.main import main
 from gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
 from gbdt.machine_code.kernel import Kernel
+from neural.kernels.optimiser_steps import adam_direction, adam_step, momentum_step, nesterov_step
 assert main(["warmup", "--json"]) == 0
+steps = (adam_direction, adam_step, momentum_step, nesterov_step)
+assert all(kernel.n_entries == 2 for kernel in steps), "single and double precision"
 assert all(kernel.n_entries == 2 for kernel in (add_to_rows, label_rows, sum_leaves)), "labels of one byte and of four"
 for info in pkgutil.walk_packages(gbdt.__path__, "gbdt."):
     if not info.name.startswith("gbdt.kernels"):

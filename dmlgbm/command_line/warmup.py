@@ -198,6 +198,21 @@ def _shares_of_rows() -> None:
         _regressor(tree_learner=tree_learner).fit(in_chunks, target_in_chunks)
 
 
+def _neural_models() -> None:
+    import neural
+
+    features, target = _rows()
+    optimisers: tuple[dict[str, Any], ...] = (
+        {"optimiser": "adam"},
+        {"optimiser": "lamb"},
+        {"optimiser": "sgd", "optimiser_options": {"momentum": 0.9}},
+        {"optimiser": "sgd", "optimiser_options": {"momentum": 0.9, "nesterov": True}},
+    )
+    for optimiser in optimisers:
+        neural.DMLLinearRegressor(**optimiser, max_epochs=1, dtype="float32").fit(features, target)
+        neural.DMLLinearRegressor(**optimiser, max_epochs=1, dtype="float64").fit(features, target)
+
+
 _SMALL: dict[str, Any] = {"n_estimators": 2, "num_leaves": 8, "min_child_samples": 5}
 
 _STEPS: dict[str, Callable[[], None]] = {
@@ -215,6 +230,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "two threads": _two_threads,
     "single precision": _single_precision,
     "shares of the rows": _shares_of_rows,
+    "optimisers of neural models": _neural_models,
 }
 
 
