@@ -217,11 +217,12 @@ class Driver:
     def _submit(self, submitted: Iterable[_Submitted]) -> None:
         waiting = list(submitted)
         n_running = max(1, min(self.executor.n_slots, len(self._submitted) + len(waiting)))
+        n_threads = max(1, self.executor.n_cores // n_running)  # asked for once: a cluster takes milliseconds to say
         for each in waiting:
             number = self._n_submitted
             self._n_submitted += 1
             self._submitted[number] = each
-            self.executor.submit(number, each.unit, max(1, self.executor.n_cores // n_running))
+            self.executor.submit(number, each.unit, n_threads)
 
     def _take(self, event: Event) -> None:
         submitted = self._submitted.pop(event.unit, None)
