@@ -146,7 +146,9 @@ def _packing_seconds(rows: Rows) -> float:
     words = np.empty_like(packed.words)
     scales = packed.gradient_scale, packed.hessian_scale
     key, n_rows = np.uint64(1), len(rows.gradients)
-    return fastest(lambda: pack_words(rows.gradients, rows.hessians, 0, n_rows, 0, key, *scales, packed.packing, words))
+    return fastest(
+        lambda: pack_words(rows.gradients, rows.hessians, 0, n_rows, 0, key, True, *scales, packed.packing, words)
+    )
 
 
 def _keeps_packed(rows: Rows, n_rows: int) -> bool:

@@ -196,8 +196,10 @@ def place_evaluation(
 def _sampled(
     rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int, n_total: int, parameters: BinningParameters
 ) -> SampledRows:
-    table = rows_of(aligned(parts), rules, cut).table
-    return sample_rows(table, first_row_number=first_row, n_total_rows=n_total, parameters=parameters)
+    rows = rows_of(aligned(parts), rules, cut)
+    return sample_rows(
+        rows.table, first_row_number=first_row, n_total_rows=n_total, parameters=parameters, weight=rows.weight
+    )
 
 
 def _columns(sample: SampledRows, first: int, last: int) -> SampledRows:

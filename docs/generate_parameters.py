@@ -37,7 +37,11 @@ def page() -> str:
     """The whole page."""
     by_estimator = {name: parameters_of(estimator) for name, estimator in ESTIMATORS.items()}
     everything = {name: parameter for parameters in by_estimator.values() for name, parameter in parameters.items()}
-    shared = {name for name in everything if all(name in parameters for parameters in by_estimator.values())}
+    shared = {
+        name
+        for name, parameter in everything.items()
+        if all(name in own and own[name].default == parameter.default for own in by_estimator.values())
+    }
     parts = [
         INTRODUCTION,
         "## All estimators",
@@ -46,7 +50,7 @@ def page() -> str:
     for estimator, parameters in by_estimator.items():
         own = [parameter for name, parameter in parameters.items() if name not in shared]
         if own:
-            parts += [f"## Only the {estimator}", _parameter_table(own)]
+            parts += [f"## Own to the {estimator}", _parameter_table(own)]
     parts += ["## Names of objectives", _objective_table()]
     return "\n\n".join(parts) + "\n"
 

@@ -23,6 +23,7 @@ from gbdt.threads import Workers
 
 # Rows from which the storage plan guesses each feature's usual bin; every row is checked against it later.
 ROWS_FOR_PLAN = 50_000
+_SUM_BITS = 53
 
 RowChoice = npt.NDArray[np.uint32] | slice
 """Row numbers within a table, ascending, or all of them."""
@@ -38,11 +39,27 @@ def sampled_rows(
     return chosen_rows(first_row_number, n_rows, random_key(seed, Purpose.BIN_SAMPLE), sample_rows / total)
 
 
-def cut(column: Column, sample: RowChoice, max_bin: int) -> FeatureBins:
-    """The bins of a column."""
+def cut(column: Column, sample: RowChoice, max_bin: int, repeats: npt.NDArray[np.int64] | None = None) -> FeatureBins:
+    """The bins of a column; the sampled rows count as often as `repeats` says."""
     if isinstance(column, CategoricalColumn):
         return CategoricalBins(column.categories)
-    return cut_numeric(column, sample, max_bin)
+    return cut_numeric(column, sample, max_bin, repeats)
+
+
+def repeats_of(weight: npt.NDArray[np.float64] | None, sample: RowChoice) -> npt.NDArray[np.int64] | None:
+    """How often each sampled row counts, in a unit that is a power of two; None where all rows count alike.
+
+    Sums of all rows stay below 2^53: bins are cut by quotients of them, which a power of two does not change. So rows
+    of whole weights make the bins that as many equal rows would make.
+    """
+    if weight is None:
+        return None
+    own = weight[sample]
+    if len(own) == 0 or (own == own[0]).all():
+        return None
+    _, exponent = np.frexp(own.max())
+    units = np.rint(np.ldexp(own, _SUM_BITS - len(own).bit_length() - exponent))
+    return np.maximum(units, own > 0.0).astype(np.int64)
 
 
 def sampled_feature(column: Column, bins: FeatureBins, sample: RowChoice) -> SampledFeature:
@@ -77,6 +94,7 @@ class SampledRows:
     table: Table
     cutting: npt.NDArray[np.bool_]
     planning: npt.NDArray[np.bool_]
+    weight: npt.NDArray[np.float64] | None = None
 
     @property
     def n_rows(self) -> int:
@@ -86,7 +104,7 @@ class SampledRows:
         """The same rows of some columns only, so that wide tables can be summarised block by block."""
         names = None if self.table.names is None else self.table.names[first:last]
         table = Table(self.table.columns[first:last], self.table.n_rows, names)
-        return SampledRows(table, self.cutting, self.planning)
+        return SampledRows(table, self.cutting, self.planning, self.weight)
 
 
 @dataclass(frozen=True)
@@ -103,7 +121,12 @@ class ColumnSummary:
 
 
 def sample_rows(
-    table: Table, *, first_row_number: int, n_total_rows: int, parameters: BinningParameters
+    table: Table,
+    *,
+    first_row_number: int,
+    n_total_rows: int,
+    parameters: BinningParameters,
+    weight: npt.NDArray[np.float64] | None = None,
 ) -> SampledRows:
     """The rows of a part of a table that the sample of the whole table contains."""
     limits = parameters.sample_rows, ROWS_FOR_PLAN
@@ -111,7 +134,8 @@ def sample_rows(
     masks = [_mask(choice, table.n_rows) for choice in choices]
     kept = np.flatnonzero(masks[0] | masks[1]).astype(np.uint32)
     columns = tuple(taken(column, kept) for column in table.columns)
-    return SampledRows(Table(columns, len(kept), table.names), masks[0][kept], masks[1][kept])
+    own_weight = None if weight is None else weight[kept]
+    return SampledRows(Table(columns, len(kept), table.names), masks[0][kept], masks[1][kept], own_weight)
 
 
 def summarise_columns(
@@ -120,10 +144,12 @@ def summarise_columns(
     """Cut the bins of every column from the samples of all parts, which come in the order of their rows."""
     cutting = _chosen(np.concatenate([part.cutting for part in parts]))
     planning = _chosen(np.concatenate([part.planning for part in parts]))
+    weights = [part.weight for part in parts if part.weight is not None]
+    repeats = repeats_of(np.concatenate(weights) if weights else None, cutting)
 
     def summarise(feature: int) -> ColumnSummary:
         column = joined_columns([part.table.columns[feature] for part in parts], parts[0].table.name_of(feature))
-        bins = cut(column, cutting, parameters.max_bin)
+        bins = cut(column, cutting, parameters.max_bin, repeats)
         return ColumnSummary(bins, sampled_feature(column, bins, planning))
 
     return (workers or Workers(1)).run_each(summarise, range(parts[0].table.n_features))

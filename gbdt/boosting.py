@@ -23,7 +23,7 @@ from gbdt.grown_tree import GrownTree
 from gbdt.leaf_fitting import add_to_scores, newton_values, percentile_values
 from gbdt.objectives import Objective
 from gbdt.parameters import TrainParameters
-from gbdt.quantisation import Quantised, quantise
+from gbdt.quantisation import Quantised, coarsest_level, quantise
 from gbdt.sampling import bag_of
 from gbdt.threads import Workers
 from gbdt.tree import Tree
@@ -92,7 +92,11 @@ class BoostingRun:
         self._workers = workers
         self._gradients = np.empty(scores.shape, np.float32)
         self._hessians = np.empty((len(scores), 0 if loss.constant_hessian else dataset.n_rows), np.float32)
+        repeats = loss.weights.repeats
+        self._weightless = np.flatnonzero([] if repeats is None else repeats.counts == 0)
         self._n_total_rows = int(exchange.sum(np.array([dataset.n_rows], np.int64))[0])
+        self._coarsest_level = coarsest_level(loss.weights.given, parameters.min_child_samples, exchange)
+        self._least_leaf_hessians = loss.least_leaf_hessians()
         # Several growers: one thread a tree, nothing to wait for. One grower: all threads in the tree.
         self._one_thread = Workers(1)
         several = len(growers) > 1
@@ -106,7 +110,12 @@ class BoostingRun:
     def iterate(self, iteration: int) -> list[Tree]:
         """Grow the trees of one iteration (counted from 0 over the whole model) and add them to the scores."""
         self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
-        bag = bag_of(self.parameters, iteration, self._dataset.segments, self._exchange)
+        if len(self._weightless):
+            # Rows that count no time must not say how fine the steps of the others are.
+            self._gradients[:, self._weightless] = 0.0
+            if not self._loss.constant_hessian:
+                self._hessians[:, self._weightless] = 0.0
+        bag = bag_of(self.parameters, iteration, self._dataset.segments)
         n_outputs = self._loss.n_outputs
         batches = [range(k, min(k + self._n_at_once, n_outputs)) for k in range(0, n_outputs, self._n_at_once)]
         grown = self._output_workers.run_each(lambda outputs: self._grow(outputs, iteration * n_outputs, bag), batches)
@@ -128,6 +137,9 @@ class BoostingRun:
                     buffer=buffer,
                     exchange=self._exchange,
                     n_total_rows=self._n_total_rows,
+                    coarsest=self._coarsest_level,
+                    least_leaf_hessian=float(self._least_leaf_hessians[output]),
+                    repeats=self._loss.weights.repeats,
                 )
                 for output, number, buffer in zip(outputs, numbers, grower.words, strict=False)
             ]
@@ -149,12 +161,16 @@ class BoostingRun:
     ) -> Tree:
         """Give a grown tree its values and add it to the scores of all rows."""
         parameters, workers, exchange = self.parameters, self._tree_workers, self._exchange
-        gradients, hessians = self._gradients[output], self._hessians[output]
-        values, weights = newton_values(grown, gradients, hessians, quantised, parameters, workers, exchange)
+        gradients, hessians, row_weights = self._gradients[output], self._hessians[output], self._loss.weights
+        values, weights = newton_values(
+            grown, gradients, hessians, quantised, parameters, workers, exchange, row_weights.repeats
+        )
         if self._loss.leaf_percentile is not None:
             residuals = self._rows.target - self.scores[output]
             level, rate = self._loss.leaf_percentile, parameters.learning_rate
-            values = percentile_values(grown, residuals, self._rows.weight, level, rate, exchange)
+            values = percentile_values(grown, residuals, row_weights.of_percentiles, level, rate, exchange)
+        largest = parameters.learning_rate * self._loss.largest_step
+        values = np.clip(values, -largest, largest)
         if bag is not None:
             grower.label_others(grown, bag)
         add_to_scores(grown, values, self.scores[output], workers)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.bin_sample import ROWS_FOR_PLAN, ColumnSummary, cut, sampled_feature, sampled_rows
+from gbdt.bin_sample import ROWS_FOR_PLAN, ColumnSummary, cut, repeats_of, sampled_feature, sampled_rows
 from gbdt.feature_bins import FeatureBins, NumericBins
 from gbdt.kernels.layout import BinStorage
 from gbdt.parameters import BinningParameters
@@ -41,11 +41,14 @@ class Dataset:
         object.__setattr__(self, "first_bounds", np.cumsum([0, *map(len, bounds)])[:-1])
 
 
-def bin_table(table: Table, parameters: BinningParameters, workers: Workers) -> Dataset:
-    """Cut the bins of every feature and bin all rows."""
+def bin_table(
+    table: Table, parameters: BinningParameters, workers: Workers, weight: npt.NDArray[np.float64] | None = None
+) -> Dataset:
+    """Cut the bins of every feature, by rows that count as they weigh, and bin all rows."""
     cutting = sampled_rows(table.n_rows, parameters.sample_rows, parameters.seed)
     planning = sampled_rows(table.n_rows, ROWS_FOR_PLAN, parameters.seed)
-    bins = workers.run_each(lambda column: cut(column, cutting, parameters.max_bin), table.columns)
+    repeats = repeats_of(weight, cutting)
+    bins = workers.run_each(lambda column: cut(column, cutting, parameters.max_bin, repeats), table.columns)
     sampled = workers.run_each(
         lambda feature: sampled_feature(table.columns[feature], bins[feature], planning), range(table.n_features)
     )

@@ -90,16 +90,23 @@ FeatureBins = NumericBins | CategoricalBins
 
 
 def cut_numeric(
-    column: NumericColumn | SparseColumn, sample: npt.NDArray[np.uint32] | slice, max_bin: int
+    column: NumericColumn | SparseColumn,
+    sample: npt.NDArray[np.uint32] | slice,
+    max_bin: int,
+    repeats: npt.NDArray[np.int64] | None = None,
 ) -> NumericBins:
-    """Quantile bins from the sampled rows; frequent values get bins of their own."""
+    """Quantile bins from the sampled rows; frequent values get bins of their own.
+
+    `repeats` says how often each sampled row counts, in any unit.
+    """
     if isinstance(column, SparseColumn):
-        values, counts = _distinct_of_sparse(column, sample)
+        values, counts = _distinct_of_sparse(column, sample, repeats)
     else:
         sampled = column.values[sample]
         if column.missing is not None:
-            sampled = sampled[~column.missing[sample]]
-        values, counts = _distinct(sampled)
+            present = ~column.missing[sample]
+            sampled, repeats = sampled[present], None if repeats is None else repeats[present]
+        values, counts = _distinct(sampled) if repeats is None else _distinct_repeated(sampled, repeats)
     if len(values) == 0:
         return NumericBins(np.zeros(0))
     return NumericBins(cut_points(values, counts, max_bin))
@@ -128,9 +135,29 @@ def _distinct(sampled: npt.NDArray[np.generic]) -> tuple[npt.NDArray[np.float64]
     return merged, np.bincount(index, counts).astype(np.int64)
 
 
-def _distinct_of_sparse(
-    column: SparseColumn, sample: npt.NDArray[np.uint32] | slice
+def _distinct_repeated(
+    sampled: npt.NDArray[np.generic], repeats: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """As `_distinct`, of rows that count several times."""
+    values = sampled.astype(np.float64)
+    present = ~np.isnan(values)
+    # Adding zero turns -0.0 into 0.0.
+    distinct, places = np.unique(values[present] + 0.0, return_inverse=True)
+    counts = np.zeros(len(distinct), np.int64)
+    np.add.at(counts, places, repeats[present])
+    counted = counts > 0
+    return distinct[counted], counts[counted]
+
+
+def _distinct_of_sparse(
+    column: SparseColumn, sample: npt.NDArray[np.uint32] | slice, repeats: npt.NDArray[np.int64] | None
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    if repeats is not None:
+        rows = np.arange(column.n_rows, dtype=np.uint32)[sample]
+        _, places, own = np.intersect1d(rows, column.rows, assume_unique=True, return_indices=True)
+        everything = np.zeros(len(rows), column.values.dtype)
+        everything[places] = column.values[own]
+        return _distinct_repeated(everything, repeats)
     if isinstance(sample, slice):
         stored, n_sampled = column.values, column.n_rows
     else:

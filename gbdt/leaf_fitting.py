@@ -13,6 +13,7 @@ from gbdt.kernels.partition import route_rows
 from gbdt.objectives.averages import percentile
 from gbdt.parameters import TrainParameters
 from gbdt.quantisation import Quantised
+from gbdt.row_weights import Repeats
 from gbdt.shared_percentiles import percentiles_of_groups
 from gbdt.threads import Workers
 
@@ -27,13 +28,15 @@ def newton_values(
     parameters: TrainParameters,
     workers: Workers,
     exchange: Exchange = ALONE,
+    repeats: Repeats | None = None,
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """-T(G) / (H + l2) times the learning rate, from exact sums of the gradients as they were; and H."""
     scales = quantised.fine_gradient_scale, quantised.fine_hessian_scale
+    times = np.empty(0, np.int64) if repeats is None else repeats.counts
 
     def sum_part(start: int, stop: int) -> npt.NDArray[np.int64]:
         part = np.zeros((grown.no_leaf + 1, 2), np.int64)
-        sum_leaves(grown.labels, gradients, hessians, *scales, start, stop, part)
+        sum_leaves(grown.labels, gradients, hessians, *scales, times, start, stop, part)
         return part
 
     sums = exchange.sum(sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)])
@@ -48,7 +51,7 @@ def newton_values(
 def percentile_values(
     grown: GrownTree,
     residuals: FloatArray,
-    weight: FloatArray | None,
+    weight: FloatArray | npt.NDArray[np.int64] | None,
     share: float,
     learning_rate: float,
     exchange: Exchange = ALONE,
@@ -65,8 +68,8 @@ def percentile_values(
     for leaf, (start, count) in enumerate(ranges):
         rows = grown.rows[start : start + count]
         own_weight = None if weight is None else weight[rows]
-        # Rows without weight say nothing about where their leaf should be.
-        weightless = own_weight is not None and not own_weight.any()
+        # Rows without weight say nothing about where their leaf should be, and a bag may be empty.
+        weightless = len(rows) == 0 if own_weight is None else not own_weight.any()
         values[leaf] = 0.0 if weightless else learning_rate * percentile(residuals[rows], own_weight, share)
     return values
 

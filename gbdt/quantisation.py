@@ -22,6 +22,7 @@ from gbdt.kernels.layout import PACKING, RecordArray
 from gbdt.kernels.quantise import count_at_least, largest_magnitude, pack_words, sum_magnitudes
 from gbdt.random_keys import Purpose, random_key
 from gbdt.row_numbers import Segment, stretches_between
+from gbdt.row_weights import Repeats
 from gbdt.threads import Workers
 
 _TYPICAL_SCALE_BITS = 20
@@ -40,6 +41,7 @@ class _Level:
 # 1 sign bit + 3 x count bits + gradient bits + hessian bits = 64 in the packed levels.
 _COARSE = _Level(10, 8, 15)
 _FINE = _Level(13, 11, 13)
+_PACKED = (_COARSE, _FINE)
 _EXACT = _Level(40, 31, 16, two_words=True)
 # Without hessians: 1 sign bit + 2 x count bits + gradient bits = 64.
 _CONSTANT = _Level(31, 0, 16)
@@ -55,6 +57,8 @@ _ROUNDING_GAIN = 8.0
 # A hessian sum of few units is mostly rounding noise, and dividing by it makes enormous gains and steps. (Measured
 # on a seven-class table: log loss 0.372 with 8 units, 0.352 with 32, 0.346 with 128; largest leaf 2621, 419, 48.)
 _HESSIAN_MARGIN = 128
+# The share of rows that may be too light for a smallest leaf of them to reach the margin.
+_MOST_LIGHT_ROWS = 0.1
 
 
 @dataclass(frozen=True)
@@ -71,6 +75,23 @@ class Quantised:
     hessian_margin: int = 0  # units that a leaf's hessian must have beyond min_child_weight
 
 
+def coarsest_level(weight: npt.NDArray[np.float64] | None, min_child_samples: int, exchange: Exchange = ALONE) -> int:
+    """The first of the levels that sample weights leave room for.
+
+    A few heavy rows must not make leaves of light ones impossible: a leaf of `min_child_samples` rows has to reach the
+    margin, whatever rows it holds. (Measured on friedman1 with lognormal weights of sigma 2: without this, the squared
+    error was 6 to 10 % above that of exact sums.)
+    """
+    own = np.zeros(0) if weight is None else weight
+    largest = float(exchange.maximum(np.array([own.max(initial=0.0)]))[0])
+    if largest == 0.0:
+        return 0
+    units = _HESSIAN_MARGIN / max(1, min_child_samples)
+    light = [np.count_nonzero((own > 0.0) & (own < largest * units / (1 << level.hessian_bits))) for level in _PACKED]
+    counts = exchange.sum(np.array([*light, np.count_nonzero(own > 0.0)], np.int64))
+    return next((k for k in range(len(_PACKED)) if counts[k] <= _MOST_LIGHT_ROWS * counts[-1]), len(_PACKED))
+
+
 def quantise(
     gradients: npt.NDArray[np.float32],
     hessians: npt.NDArray[np.float32],
@@ -83,14 +104,21 @@ def quantise(
     buffer: npt.NDArray[np.int64] | None = None,
     exchange: Exchange = ALONE,
     n_total_rows: int | None = None,
+    coarsest: int = 0,
+    least_leaf_hessian: float = 0.0,
+    repeats: Repeats | None = None,
 ) -> Quantised:
     """Pack the gradients of all rows; an empty `hessians` says that every hessian is 1.
 
     The words are written to `buffer` [2, row] if there is one: new memory for every tree would cost page faults. Bits
-    and scales follow from the rows of all processes, `n_total_rows` (those that are here, if not given).
+    and scales follow from the rows of all processes, `n_total_rows` (those that are here, if not given); levels before
+    the `coarsest` are left out. A leaf needs `least_leaf_hessian` beyond what the parameters ask for. A row that is
+    repeated counts like as many rows, but for the count of rows itself.
     """
     n_rows = len(gradients)
     everywhere = n_rows if n_total_rows is None else n_total_rows
+    if repeats is not None:
+        everywhere = repeats.total
     # A process without rows cannot tell whether there are hessians: the others say it.
     largest = np.array([_largest(gradients, workers), _largest(hessians, workers), len(hessians) > 0])
     largest_gradient, largest_hessian, has_hessians = exchange.maximum(largest).tolist()
@@ -98,19 +126,28 @@ def quantise(
     hessian_margin = 0
     if has_hessians:
         ranges = _Range(gradients, largest_gradient, workers), _Range(hessians, largest_hessian, workers)
-        level = _level(precision, *ranges, everywhere, exchange)
+        level = _level(precision, *ranges, everywhere, exchange, coarsest)
         hessian_margin = _HESSIAN_MARGIN
     row_bits = max(everywhere, 1).bit_length()
     gradient_scale = _power_of_two(min(level.gradient_bits, 62 - row_bits), largest_gradient)
     hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if has_hessians else 1.0
+    if repeats is not None:
+        level = _repeated(level, repeats.most)
+        hessians = hessians if has_hessians else np.ones(n_rows, np.float32)
     packing = _packing(level)
     n_words = 2 if level.two_words else 1
     words = np.empty((n_words, n_rows), np.int64) if buffer is None else buffer[:n_words]
     key = random_key(seed, Purpose.ROUNDING, tree)
+    scales, at_random = (gradient_scale, hessian_scale), precision != "exact"
 
     def pack(start: int, stop: int) -> None:
         for first, last, number in stretches_between(segments, start, stop):
-            pack_words(gradients, hessians, first, last, number, key, gradient_scale, hessian_scale, packing, words)
+            pack_words(gradients, hessians, first, last, number, key, at_random, *scales, packing, words)
+        if repeats is not None:
+            times = repeats.counts[start:stop]
+            words[0, start:stop] *= times
+            # The second word is a hessian and the count of one row.
+            words[1, start:stop] = (words[1, start:stop] - 1) * times + 1
 
     workers.run_ranges(pack, n_rows)
     fine_bits = min(40, 62 - row_bits)
@@ -122,7 +159,7 @@ def quantise(
         _power_of_two(fine_bits, largest_gradient),
         _power_of_two(fine_bits, largest_hessian) if has_hessians else 1.0,
         _ROUNDING_GAIN,
-        hessian_margin,
+        hessian_margin + math.ceil(least_leaf_hessian * hessian_scale),
     )
 
 
@@ -149,13 +186,15 @@ class _Range:
         return sum(self._workers.run_ranges(lambda a, b: count_at_least(values, a, b, least), len(values)))
 
 
-def _level(precision: str, gradients: _Range, hessians: _Range, n_rows: int, exchange: Exchange) -> _Level:
+def _level(
+    precision: str, gradients: _Range, hessians: _Range, n_rows: int, exchange: Exchange, coarsest: int
+) -> _Level:
     """The first level whose steps suffice for the mean, and not thanks to a few rows alone."""
     if precision == "exact":
         return _EXACT
     totals = exchange.sum(np.array([gradients.total(), hessians.total()], np.int64))
     gradient_mean, hessian_mean = (totals / (max(n_rows, 1) * (1 << _TYPICAL_SCALE_BITS))).tolist()
-    for level in (_COARSE, _FINE):
+    for level in _PACKED[coarsest:] if precision == "auto" else _PACKED:
         if (
             gradient_mean * (1 << level.gradient_bits) < _FEWEST_GRADIENT_STEPS
             or hessian_mean * (1 << level.hessian_bits) < _FEWEST_HESSIAN_STEPS
@@ -167,6 +206,12 @@ def _level(precision: str, gradients: _Range, hessians: _Range, n_rows: int, exc
         if counts.min() >= _FEWEST_ROWS * n_rows:
             return level
     return _FINE if precision == "fast" else _EXACT
+
+
+def _repeated(level: _Level, most: int) -> _Level:
+    """Room for hessians that are multiplied by up to `most`; gradients have a word of their own."""
+    hessian_bits = max(level.hessian_bits, 1) + (max(most, 1) - 1).bit_length()
+    return _Level(level.gradient_bits, hessian_bits, min(16, (63 - hessian_bits) // 2), two_words=True)
 
 
 def _power_of_two(bits: int, largest: float) -> float:

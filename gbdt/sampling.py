@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.exchange import ALONE, Exchange
 from gbdt.kernels.binning import chosen_rows
 from gbdt.parameters import TrainParameters
 from gbdt.random_keys import Purpose, random_key
@@ -24,10 +23,11 @@ def chosen_features(n_features: int, share: float, seed: int, tree: int) -> npt.
     return np.sort(np.argsort(np.array(keys, np.uint64), kind="stable")[:n_chosen])
 
 
-def bag_of(
-    parameters: TrainParameters, iteration: int, segments: Sequence[Segment], exchange: Exchange = ALONE
-) -> npt.NDArray[np.uint32] | None:
-    """The rows of this iteration's trees, or None for all of them. A bag is kept for `subsample_freq` iterations."""
+def bag_of(parameters: TrainParameters, iteration: int, segments: Sequence[Segment]) -> npt.NDArray[np.uint32] | None:
+    """The rows of this iteration's trees, or None for all of them. A bag is kept for `subsample_freq` iterations.
+
+    A bag may be empty, here or everywhere: a tree over no rows is a leaf of value 0.
+    """
     if parameters.subsample >= 1.0 or parameters.subsample_freq <= 0:
         return None
     drawn_at = iteration - iteration % parameters.subsample_freq
@@ -36,5 +36,4 @@ def bag_of(
         chosen_rows(segment.first_row_number, segment.n_rows, key, parameters.subsample) + np.uint32(segment.start)
         for segment in segments
     ]
-    bag = np.concatenate(parts) if parts else np.empty(0, np.uint32)
-    return bag if exchange.sum(np.array([len(bag)], np.int64))[0] else None
+    return np.concatenate(parts) if parts else np.empty(0, np.uint32)

@@ -25,7 +25,7 @@ _WEIGHT_SUM_BITS = 62
 
 def percentiles_of_groups(
     values: FloatArray,
-    weight: FloatArray | None,
+    weight: FloatArray | IntArray | None,
     group: IntArray,
     n_groups: int,
     level: float,
@@ -33,23 +33,34 @@ def percentiles_of_groups(
 ) -> FloatArray:
     """What `gbdt.objectives.averages.percentile` gives for each group's values; 0 for groups without any weight."""
     counts = exchange.sum(np.bincount(group, minlength=n_groups).astype(np.int64))
-    if weight is not None:
+    if weight is not None and weight.dtype.kind == "f":
         units = _fixed_point(weight, group, counts, exchange)
         totals = exchange.sum(_sums(group, units, n_groups))
         limits = np.array([min(math.floor(level * total), total - 1) for total in totals.tolist()], np.int64)
         return np.where(totals > 0, _lowest_above(values, units, group, limits, exchange), 0.0)
-    # Numpy's linear interpolation between two neighbours in the sorted values.
-    places = np.array([(count - 1) * level for count in counts.tolist()])
-    lower = np.maximum(np.floor(places), 0.0).astype(np.int64)
-    ones = np.ones(len(values), np.int64)
-    below = _lowest_above(values, ones, group, lower, exchange)
-    above = _lowest_above(values, ones, group, np.minimum(lower + 1, counts - 1), exchange)
-    pairs = zip(below.tolist(), above.tolist(), (places - lower).tolist(), counts.tolist(), strict=True)
-    found = [float(np.quantile([low, high], share)) + 0.0 if count else 0.0 for low, high, share, count in pairs]
-    return np.array(found)
+    repeats = np.ones(len(values), np.int64) if weight is None else weight.astype(np.int64)
+    totals = counts if weight is None else exchange.sum(_sums(group, repeats, n_groups))
+    places = [place_among(total, level) for total in totals.tolist()]
+    lower = np.array([below for _, below in places], np.int64)
+    below = _lowest_above(values, repeats, group, lower, exchange)
+    above = _lowest_above(values, repeats, group, np.minimum(lower + 1, totals - 1), exchange)
+    shares = [place - floor for place, floor in places]
+    found = zip(below.tolist(), above.tolist(), shares, totals.tolist(), strict=True)
+    return np.array([between(low, high, share) if total else 0.0 for low, high, share, total in found])
 
 
-def _fixed_point(weight: FloatArray, group: IntArray, counts: IntArray, exchange: Exchange) -> IntArray:
+def place_among(n_values: int, level: float) -> tuple[float, int]:
+    """Where the value at this level lies among the sorted values, and the last one before it."""
+    place = (n_values - 1) * level
+    return place, max(math.floor(place), 0)
+
+
+def between(low: float, high: float, share: float) -> float:
+    """Numpy's linear interpolation between two neighbours; adding zero turns -0.0 into 0.0."""
+    return float(np.quantile([low, high], share)) + 0.0
+
+
+def _fixed_point(weight: FloatArray | IntArray, group: IntArray, counts: IntArray, exchange: Exchange) -> IntArray:
     """Weights as integers, in the unit that `percentile` takes for each group."""
     largest = np.zeros(len(counts))
     np.maximum.at(largest, group, weight)

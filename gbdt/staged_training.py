@@ -42,13 +42,14 @@ class StagedTraining:
         categories: tuple[tuple[Category, ...] | None, ...],
         rows: TrainingRows,
         objective: ObjectiveSettings,
+        precision: str,
         *,
         so_far: Booster | None = None,
     ) -> None:
         """Start from nothing, or from the trees that an earlier run over the same rows has grown."""
         self._dataset = dataset
         self._rows = rows
-        self._loss = loss_over(rows, objective)
+        self._loss = loss_over(rows, objective, precision)
         start = so_far or empty_model(self._loss, names, categories, first_scores=rows.init_score is None)
         scores = np.repeat(start.base_scores[:, None], dataset.n_rows, axis=1)
         self._scores: FloatArray = scores if rows.init_score is None else rows.init_score + scores

@@ -49,8 +49,8 @@ def train(
     rows = TrainingRows(target, weight, init_score, group_starts)
     _announce_growth()
     with Workers(parameters.n_threads) as workers:
-        dataset = bin_table(table, binning, workers)
-        loss = loss_over(rows, objective)
+        dataset = bin_table(table, binning, workers, weight)
+        loss = loss_over(rows, objective, parameters.precision)
         categories = tuple(c.categories if isinstance(c, CategoricalColumn) else None for c in table.columns)
         start = initial_model or empty_model(loss, table.names, categories, first_scores=init_score is None)
         check_outputs(start, loss)
@@ -67,16 +67,14 @@ def _announce_growth() -> None:
     TreeGrower(bin_table(Table((), n_rows=1), BinningParameters(), workers), TrainParameters(), workers)
 
 
-def loss_over(rows: TrainingRows, objective: ObjectiveSettings) -> Objective:
+def loss_over(rows: TrainingRows, objective: ObjectiveSettings, precision: str) -> Objective:
     """The objective over the rows of one process."""
     return objective_for(
-        objective.name_or_callable,
+        objective,
         target=rows.target,
         weight=rows.weight,
         group_starts=rows.group_starts,
-        n_classes=objective.n_classes,
-        alpha=objective.alpha,
-        truncation_level=objective.truncation_level,
+        exact=precision == "exact",
     )
 
 

@@ -30,15 +30,16 @@ from sklearn_api.columns import table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fitting import NamedRows, boost
-from sklearn_api.holdout import Split, taken
+from sklearn_api.holdout import Split, numbered, taken
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import canonical_parameters
 from sklearn_api.parameter_values import EngineParameters, checked_iterations, engine_parameters, n_threads_of
 from sklearn_api.partitions import Target
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
-from sklearn_api.tables import table_from
+from sklearn_api.tables import listed_categories, table_from
 from sklearn_api.targets import FloatArray, IntArray
+from sklearn_api.weightless_rows import weighing_rows
 from sklearn_api.work_sharing import WorkSharing
 
 MetricFunction = Callable[[Any, Any], tuple[str, float, bool]]
@@ -53,6 +54,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     objective: Any
     n_estimators: int
+    subsample: float
     validation_fraction: float
     eval_metric: Any
     categorical_feature: Any
@@ -154,6 +156,10 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             return table_from(X, categorical_feature=self.categorical_feature)
         return self._table_like(start.booster, X)
 
+    def _weighing_rows(self, rows: RowData, X: Any, start: Start) -> RowData:
+        """The rows of X whose weight is not zero; a model that is continued has its categories already."""
+        return weighing_rows(rows, listed_categories(X) if start.booster is None else None)
+
     def _evaluation_table(self, given: GivenSet, columns: Booster) -> Table:
         return self._table_like(columns, given.X, name=f"X of {given.label}")
 
@@ -171,7 +177,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             rows, groups = self._split(
                 training.table.n_rows, training.target, training.group_starts, parameters.train.seed
             )
-            learnt_from = taken(training, rows.training, groups and groups.training)
+            learnt_from = taken(numbered(training), rows.training, groups and groups.training)
             watched = [("validation", taken(training, rows.validation, groups and groups.validation))]
         else:
             learnt_from = training
@@ -193,10 +199,21 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         return self
 
     def _store(self, result: TrainingResult) -> None:
+        self._warn_of_empty_bags(result.booster)
         self._store_booster(result.booster)
         self.evals_result_ = result.evaluations
         self.best_iteration_ = result.best_iteration
         self.best_score_ = result.best_score
+
+    def _warn_of_empty_bags(self, booster: Booster) -> None:
+        """Trees over no rows are constant: a fit on a cluster learns that here as well."""
+        empty = [tree for tree in booster.trees if not tree.leaf_count.any()] if self.subsample < 1 else []
+        if empty:
+            warnings.warn(
+                f"subsample={self.subsample} drew no row for {len(empty)} of {len(booster.trees)} trees, which add "
+                "nothing to the model: raise subsample.",
+                stacklevel=5,
+            )
 
     def _store_booster(self, booster: Booster) -> None:
         self.booster_ = booster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -35,7 +36,7 @@ from sklearn_api.labels import (
     require_two_weighted_classes,
 )
 from sklearn_api.parameter_names import stores_parameters
-from sklearn_api.parameter_values import objective_named
+from sklearn_api.parameter_values import objective_named, step_limit
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
 from sklearn_api.targets import FloatArray, IntArray, score_matrix, weight_vector
@@ -70,7 +71,8 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         min_child_weight: float = 1e-3,
         min_split_gain: float = 0.0,
         reg_alpha: float = 0.0,
-        reg_lambda: float = 0.0,
+        reg_lambda: float = 1.0,
+        max_delta_step: float | None = None,
         subsample: float = 1.0,
         subsample_freq: int = 0,
         colsample_bytree: float = 1.0,
@@ -116,20 +118,22 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         """Train on the rows of X and their class labels y; see docs/estimators.md for every argument."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
         if is_collection(X):
-            rows = CollectionInput(X, y, sample_weight, init_score)
-            return fit_collection(self, rows, given, init_model, callbacks, client)
+            given_rows = CollectionInput(X, y, sample_weight, init_score)
+            return fit_collection(self, given_rows, given, init_model, callbacks, client)
         refuse_client(client)
         parameters = self._engine_parameters()
         start = self._starting_point(init_model)
         table = self._training_table(X, start)
         classes, target = encoded_labels(y, table.n_rows)
         start.require_same_classes(classes)
-        weight = class_weights(self.class_weight, classes, target, weight_vector(sample_weight, table.n_rows))
-        require_two_weighted_classes(classes, target, weight)
         objective = self._objective_settings(len(classes))
         scores = score_matrix(init_score, table.n_rows, n_outputs_of(objective))
-        training = RowData(table, target, weight, scores)
-        columns = columns_of(table)
+        rows = RowData(table, target, weight_vector(sample_weight, table.n_rows), scores)
+        rows = self._weighing_rows(rows, X, start)
+        weight = class_weights(self.class_weight, classes, rows.target, rows.weight)
+        require_two_weighted_classes(classes, rows.target, weight)
+        training = replace(rows, weight=weight)
+        columns = columns_of(training.table)
         watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
         self._fit_rows(parameters, objective, training, watched, start, callbacks)
         self.classes_ = classes
@@ -178,7 +182,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         name = objective_named(chosen, ("binary", "multiclass"), default, type(self).__name__)
         if name == "binary" and n_classes > 2:
             raise ValueError(f"objective='binary' is for two classes, but y holds {n_classes}: use 'multiclass'.")
-        return ObjectiveSettings(name, n_classes=n_classes)
+        return ObjectiveSettings(name, n_classes=n_classes, max_delta_step=step_limit(self.max_delta_step))
 
     def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
         assert classes is not None

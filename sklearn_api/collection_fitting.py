@@ -159,7 +159,8 @@ class _CollectionFit:
             result = self._place.train(job, all_callbacks)
         except RowError as error:
             partition, row = place_of_row(training.cuts, error.row)
-            place = f"row {sum(described.lengths[:partition]) + row} of X (row {row} of partition {partition})"
+            first, row = described.row_before(partition, row)
+            place = f"row {first + row} of X (row {row} of partition {partition})"
             raise RowError(error.subject, error.row, error.problem, place) from None
         estimator._store(result.training)
         estimator.plan_ = result.plan
@@ -183,7 +184,7 @@ class _CollectionFit:
             return None
         self._start.require_same_classes(labels.classes)
         weights = weights_of_classes(getattr(self._estimator, "class_weight", None), labels.classes, labels.counts)
-        present = labels.weighted if weights is None else labels.weighted & (weights > 0)
+        present = labels.counts > 0 if weights is None else (labels.counts > 0) & (weights > 0)
         require_weighted_classes(labels.classes, present)
         return weights
 

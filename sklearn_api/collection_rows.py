@@ -15,6 +15,7 @@ from sklearn_api.partition_schema import merged_queries
 from sklearn_api.partitions import PartitionDescription, PartitionReader, describe
 from sklearn_api.row_data import RowData
 from sklearn_api.targets import FloatArray, IntArray, group_boundaries, require_weight
+from sklearn_api.weightless_rows import kept_queries
 
 if TYPE_CHECKING:
     from dask_backend.cluster import Cluster
@@ -70,6 +71,14 @@ class Described(ABC):
     @property
     def lengths(self) -> tuple[int, ...]:
         return tuple(each.n_rows for each in self.partitions)
+
+    def row_before(self, partition: int, row: int) -> tuple[int, int]:
+        """Rows before a partition, and the number of a row in it, with the rows that were left out for their weight."""
+        before = [
+            each.n_rows if each.left_out is None else each.left_out.n_rows for each in self.partitions[:partition]
+        ]
+        left_out = self.partitions[partition].left_out
+        return sum(before), row if left_out is None else left_out.row_before(row)
 
     @abstractmethod
     def row_set(self, rules: RowRules, function: RowsOf) -> RowSet:
@@ -197,8 +206,10 @@ def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription
     from dask_backend.collections import is_collection
 
     sizes = rows.group.compute() if is_collection(rows.group) else rows.group
-    n_rows = sum(each.n_rows for each in partitions)
-    return group_boundaries(sizes, rows.qid, n_rows, (f"group{label}", f"qid{label}"))
+    kept = [np.ones(each.n_rows, np.bool_) if each.left_out is None else each.left_out.mask() for each in partitions]
+    mask = np.concatenate(kept)
+    boundaries = group_boundaries(sizes, rows.qid, len(mask), (f"group{label}", f"qid{label}"))
+    return kept_queries(boundaries, np.flatnonzero(mask))[1]
 
 
 def _target_of(rows_of: RowsOf, parts: list[Any], rules: RowRules, cut: RowCut) -> Any:

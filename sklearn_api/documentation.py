@@ -21,6 +21,10 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "min_split_gain": ("float", "Smallest gain of a split."),
     "reg_alpha": ("float", "L1 penalty on leaf values."),
     "reg_lambda": ("float", "L2 penalty on leaf values."),
+    "max_delta_step": (
+        "float or None",
+        "Largest step of a leaf before the learning rate; 0: no limit. None: 4 for log losses and 'poisson', else 0.",
+    ),
     "subsample": ("float", "Share of rows drawn for a tree; needs `subsample_freq` above 0."),
     "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),
     "colsample_bytree": ("float", "Share of features drawn for a tree."),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from gbdt.callbacks import Callback, log_evaluation
 from gbdt.evaluation import EvaluationSet
 from gbdt.metrics import Metric
-from gbdt.objectives import ObjectiveSettings
+from gbdt.objectives import ObjectiveSettings, RowError
 from gbdt.training import TrainingResult, train
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import on_probabilities, watched_metrics
@@ -40,7 +41,8 @@ def boost(
     """Train; the first metric on the first watched set decides about early stopping."""
     start.require_same_objective(objective.name, n_outputs_of(objective))
     metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1]) if watched else []
-    return train(
+    train_on = partial(
+        train,
         replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
         parameters.binning,
         training.table,
@@ -54,6 +56,12 @@ def boost(
         callbacks=[*([log_evaluation(report_every)] if report_every else []), *checked_callbacks(callbacks)],
         initial_model=start.booster,
     )
+    try:
+        return train_on()
+    except RowError as error:
+        if training.row_numbers is None:
+            raise
+        raise RowError(error.subject, int(training.row_numbers[error.row]), error.problem) from None
 
 
 def metrics_of(

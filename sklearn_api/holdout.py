@@ -7,6 +7,7 @@ gives its share, and a query stays whole.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -74,12 +75,23 @@ def taken(data: RowData, rows: IntArray, groups: IntArray | None = None) -> RowD
     if groups is not None and data.group_starts is not None:
         group_starts = np.concatenate([[0], np.cumsum(np.diff(data.group_starts)[groups])])
     return RowData(
-        table=Table(tuple(_taken_column(column, rows) for column in data.table.columns), len(rows), data.table.names),
+        table=taken_rows(data.table, rows),
         target=data.target[rows],
         weight=None if data.weight is None else data.weight[rows],
         init_score=None if data.init_score is None else np.ascontiguousarray(data.init_score[:, rows]),
         group_starts=group_starts,
+        row_numbers=None if data.row_numbers is None else data.row_numbers[rows],
     )
+
+
+def taken_rows(table: Table, rows: IntArray) -> Table:
+    """The given rows of a table, ascending."""
+    return Table(tuple(_taken_column(column, rows) for column in table.columns), len(rows), table.names)
+
+
+def numbered(data: RowData) -> RowData:
+    """The rows with their numbers, so that errors name a row as the user knows it after some were left out."""
+    return data if data.row_numbers is not None else replace(data, row_numbers=np.arange(data.table.n_rows))
 
 
 def _taken_column(column: Column, rows: IntArray) -> Column:

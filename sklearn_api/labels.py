@@ -69,7 +69,8 @@ def weights_of_classes(class_weight: Any, classes: Labels, counts: npt.NDArray[n
     if class_weight is None:
         return None
     if isinstance(class_weight, str) and class_weight == "balanced":
-        return counts.sum() / (len(classes) * counts)
+        # A class may have no row left: all of its rows weigh nothing.
+        return counts.sum() / (len(classes) * np.maximum(counts, 1))
     if isinstance(class_weight, Mapping):
         return _listed_weights(class_weight, classes)
     raise ValueError(f'class_weight must be None, "balanced" or a dictionary of class to weight, got {class_weight!r}.')

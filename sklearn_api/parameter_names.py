@@ -30,6 +30,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "min_split_gain": ("min_gain_to_split", "gamma", "min_split_loss"),
     "reg_alpha": ("lambda_l1",),
     "reg_lambda": ("lambda_l2", "l2_regularization"),
+    "max_delta_step": ("max_leaf_output", "max_tree_output"),
     "subsample": ("bagging_fraction",),
     "subsample_freq": ("bagging_freq",),
     "colsample_bytree": ("feature_fraction",),

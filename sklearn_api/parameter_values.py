@@ -183,6 +183,13 @@ def objective_named(
     )
 
 
+def step_limit(max_delta_step: Any) -> float | None:
+    """The limit of a leaf's step: None leaves it to the objective."""
+    if max_delta_step is not None and not is_number(max_delta_step):
+        raise TypeError(f"max_delta_step must be None or a number, got {max_delta_step!r}.")
+    return None if max_delta_step is None else float(max_delta_step)
+
+
 def checked_iterations(num_iteration: Any, n_available: int) -> int:
     """How many iterations a prediction uses; zero or less means all, as in LightGBM."""
     if not is_whole_number(num_iteration):

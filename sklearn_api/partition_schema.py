@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from gbdt.booster import Booster
 from gbdt.table import Category
@@ -33,11 +32,10 @@ class ColumnSchema:
 
 @dataclass(frozen=True)
 class LabelSummary:
-    """All class labels in order, how many rows each has, and whether any of them weighs something."""
+    """All class labels in order, and how many rows that weigh something each has."""
 
     classes: Labels
     counts: IntArray
-    weighted: npt.NDArray[np.bool_]
 
 
 def unified_columns(descriptions: Sequence[PartitionDescription], name: str = "X") -> ColumnSchema:
@@ -61,20 +59,19 @@ def unified_columns(descriptions: Sequence[PartitionDescription], name: str = "X
 def merged_labels(descriptions: Sequence[PartitionDescription]) -> LabelSummary:
     """The classes of all partitions."""
     filled = [
-        (each.labels, each.label_counts, each.weighted_labels)
+        (each.labels, each.label_counts)
         for each in descriptions
-        if each.labels is not None and each.label_counts is not None and each.weighted_labels is not None
+        if each.labels is not None and each.label_counts is not None
     ]
-    everything = np.concatenate([labels for labels, _, _ in filled])
+    everything = np.concatenate([labels for labels, _ in filled])
     classes, numbers = encoded_labels(everything, len(everything))
-    counts, weighted = np.zeros(len(classes), np.int64), np.zeros(len(classes), np.bool_)
+    counts = np.zeros(len(classes), np.int64)
     start = 0
-    for labels, own_counts, own_weighted in filled:
+    for labels, own_counts in filled:
         places = numbers[start : start + len(labels)].astype(np.intp)
         counts[places] += own_counts
-        weighted[places] |= own_weighted
         start += len(labels)
-    return LabelSummary(classes, counts, weighted)
+    return LabelSummary(classes, counts)
 
 
 def merged_queries(descriptions: Sequence[PartitionDescription], name: str = "qid") -> IntArray:

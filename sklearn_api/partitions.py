@@ -7,7 +7,7 @@ of all partitions together (`partition_schema.py`), and `conformed` then numbers
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
@@ -16,12 +16,31 @@ import numpy.typing as npt
 from gbdt.booster import Booster
 from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from sklearn_api.columns import table_like
+from sklearn_api.holdout import taken_rows
 from sklearn_api.labels import Labels, distinct_labels, label_vector
-from sklearn_api.tables import table_from
+from sklearn_api.tables import listed_categories, table_from
 from sklearn_api.tables.names import CategoricalFeature
 from sklearn_api.targets import FloatArray, nonnegative_weights, numeric_target, one_for_each_row, score_matrix
+from sklearn_api.weightless_rows import kept_rows, with_used_categories
 
 Target = Literal["classes", "numbers"]
+
+
+@dataclass(frozen=True)
+class LeftOut:
+    """Rows that were left out for their weight, which is zero."""
+
+    kept: npt.NDArray[np.uint8]  # a bit for every row that there was
+    n_rows: int  # that there were
+    target: npt.NDArray[Any]
+
+    def row_before(self, row: int) -> int:
+        """The number that a row had before some were left out."""
+        return int(np.flatnonzero(self.mask())[row])
+
+    def mask(self) -> npt.NDArray[np.bool_]:
+        """Which rows were kept."""
+        return np.unpackbits(self.kept, count=self.n_rows).astype(np.bool_)
 
 
 @dataclass(frozen=True)
@@ -36,6 +55,7 @@ class ReadPartition:
     weight: FloatArray | None = None
     init_score: FloatArray | None = None
     query_ids: npt.NDArray[Any] | None = None
+    left_out: LeftOut | None = None  # rows that weigh nothing; the other fields are without them
     error: Exception | None = None  # what is wrong with it, for the client to raise
 
 
@@ -60,11 +80,11 @@ class PartitionDescription:
     columns: tuple[ColumnDescription, ...] = ()
     labels: Labels | None = None
     label_counts: npt.NDArray[np.int64] | None = None
-    weighted_labels: npt.NDArray[np.bool_] | None = None
     has_weight: bool = True  # some row weighs more than nothing
     n_scores: int | None = None  # outputs in init_score
     query_ids: list[Any] | None = None  # of the queries in the order of the rows
     query_sizes: npt.NDArray[np.int64] | None = None
+    left_out: LeftOut | None = None
     error: Exception | None = None
 
 
@@ -101,16 +121,18 @@ class PartitionReader:
             table = table_like(X, self.fitted, self.handle_unknown, estimator_name=self.estimator_name, name=table_name)
         checked = label_vector if self.target == "classes" else numeric_target
         weight, scores, ids = (vectors.get(name) for name in ("sample_weight", "init_score", "qid"))
-        return ReadPartition(
+        read = ReadPartition(
             n_rows=n_rows,
             names=table.names,
             table=table,
-            fixed_order=_category_columns(X),
+            fixed_order=listed_categories(X),
             target=checked(vectors["y"], n_rows, f"y{self.set_label}"),
             weight=None if weight is None else nonnegative_weights(weight, n_rows, f"sample_weight{self.set_label}"),
             init_score=None if scores is None else _scores(scores, n_rows, f"init_score{self.set_label}"),
             query_ids=None if ids is None else one_for_each_row(ids, n_rows, f"qid{self.set_label}"),
         )
+        # Rows to watch stay: they weigh nothing in a metric, and nothing else is made of them.
+        return read if self.set_label else _weighing_rows(read, read.fixed_order if self.fitted is None else None)
 
     def _wrong_length(self, number: int, n_rows: int, vectors: Mapping[str, Any]) -> ValueError | None:
         for name, values in vectors.items():
@@ -122,16 +144,43 @@ class PartitionReader:
         return None
 
 
+def _weighing_rows(partition: ReadPartition, listed: frozenset[int] | None) -> ReadPartition:
+    """The rows of a partition that weigh something; without its table if there are none."""
+    kept = kept_rows(partition.weight)
+    if kept is None or partition.table is None or partition.weight is None:
+        return partition
+    mask = partition.weight > 0
+    left_out = LeftOut(np.packbits(mask), partition.n_rows, partition.target[~mask])
+    if len(kept) == 0:
+        return ReadPartition(0, partition.names, None, left_out=left_out, target=partition.target[:0])
+    return replace(
+        partition,
+        n_rows=len(kept),
+        table=with_used_categories(taken_rows(partition.table, kept), listed),
+        target=partition.target[kept],
+        weight=partition.weight[kept],
+        init_score=None if partition.init_score is None else np.ascontiguousarray(partition.init_score[:, kept]),
+        query_ids=None if partition.query_ids is None else partition.query_ids[kept],
+        left_out=left_out,
+    )
+
+
 def describe(partition: ReadPartition, target: Target) -> PartitionDescription:
     """The small record of a partition."""
+    labels = counts = None
+    left_out = partition.left_out
+    if target == "classes" and (left_out is not None or partition.n_rows):
+        # The classes of all rows, but the number of those that weigh something.
+        everything = partition.target if left_out is None else np.concatenate([partition.target, left_out.target])
+        labels, numbers = distinct_labels(everything)
+        counts = np.bincount(numbers[: partition.n_rows], minlength=len(labels))
+    if left_out is not None:
+        left_out = replace(left_out, target=left_out.target[:0])
     if partition.table is None:
-        return PartitionDescription(0, 0, partition.names, has_weight=False, error=partition.error)
-    labels = counts = weighted = None
-    if target == "classes":
-        labels, numbers = distinct_labels(partition.target)
-        counts = np.bincount(numbers, minlength=len(labels))
-        present = numbers if partition.weight is None else numbers[partition.weight > 0]
-        weighted = np.bincount(present, minlength=len(labels)) > 0
+        return PartitionDescription(
+            0, 0, partition.names, labels=labels, label_counts=counts, has_weight=False, left_out=left_out,
+            error=partition.error,
+        )  # fmt: skip
     ids, sizes = (None, None) if partition.query_ids is None else _queries(partition.query_ids)
     columns = partition.table.columns
     return PartitionDescription(
@@ -141,11 +190,11 @@ def describe(partition: ReadPartition, target: Target) -> PartitionDescription:
         columns=tuple(_described(column, feature in partition.fixed_order) for feature, column in enumerate(columns)),
         labels=labels,
         label_counts=counts,
-        weighted_labels=weighted,
         has_weight=partition.weight is None or bool(partition.weight.any()),
         n_scores=None if partition.init_score is None else len(partition.init_score),
         query_ids=ids,
         query_sizes=sizes,
+        left_out=left_out,
     )
 
 
@@ -237,14 +286,6 @@ def _bytes_of(column: Column) -> int:
 def _names_of(X: Any) -> tuple[str, ...] | None:
     names = tuple(getattr(X, "columns", ()))
     return tuple(map(str, names)) if names and all(isinstance(name, str) for name in names) else None
-
-
-def _category_columns(X: Any) -> frozenset[int]:
-    """The columns of a pandas category type."""
-    dtypes = getattr(X, "dtypes", None)
-    if dtypes is None:
-        return frozenset()
-    return frozenset(position for position, dtype in enumerate(dtypes) if getattr(dtype, "name", "") == "category")
 
 
 def _scores(scores: Any, n_rows: int, name: str) -> FloatArray | None:

@@ -1,7 +1,7 @@
 """Rows that are checked and binned once for many fits, and what such fits remember of the rows they predict.
 
 What a preparation depends on is said here alone: the rows, the fit parameters that belong to rows, and
-`preparation_setting`. Everything else (class weights, the objective, starting scores) is left to each fit.
+`preparation_setting`. Everything else (the objective, starting scores) is left to each fit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from sklearn_api.columns import columns_of
 from sklearn_api.fitting import n_outputs_of
 from sklearn_api.labels import Labels, class_weights, encoded_labels, require_two_weighted_classes
 from sklearn_api.parameter_values import EngineParameters
-from sklearn_api.tables import table_from
+from sklearn_api.row_data import RowData
+from sklearn_api.tables import listed_categories, table_from
 from sklearn_api.targets import (
     FloatArray,
     IntArray,
@@ -35,6 +36,7 @@ from sklearn_api.targets import (
     warn_of_column,
     weight_vector,
 )
+from sklearn_api.weightless_rows import weighing_rows
 
 _MOST_TABLES = 2  # the rows that a search tests on, and those it learns from
 
@@ -106,6 +108,7 @@ class PreparedRows:
     init_score: Any
     group_starts: IntArray | None
     y_is_column: bool
+    is_whole: bool = True  # no row was left out for its weight
     predicted: PredictedTables = field(default_factory=PredictedTables)
     starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
     """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
@@ -137,7 +140,9 @@ def preparation_setting(estimator: Any, parameters: EngineParameters) -> Any:
     """The values of all parameters that a preparation depends on."""
     listed = estimator.categorical_feature
     categorical = listed if isinstance(listed, str) or listed is None else tuple(np.asarray(listed, object).tolist())
-    return estimator._target_kind, parameters.binning, categorical
+    # Bins are cut by weights; a dictionary has no hash.
+    class_weight = repr(getattr(estimator, "class_weight", None))
+    return estimator._target_kind, parameters.binning, categorical, class_weight
 
 
 def prepared_rows(
@@ -161,12 +166,23 @@ def prepared_rows(
         target = numeric_target(targets, table.n_rows)
     weight = weight_vector(sample_weight, table.n_rows)
     group_starts = group_boundaries(group, qid, table.n_rows) if estimator._needs_queries else None
+    rows = weighing_rows(RowData(table, target, weight, group_starts=group_starts), listed_categories(X))
+    if rows.row_numbers is not None and init_score is not None:
+        if len(init_score) != table.n_rows:
+            raise ValueError(
+                f"init_score has {len(init_score)} values for {table.n_rows} rows of X: pass one for each row."
+            )
+        init_score = np.asarray(init_score)[rows.row_numbers]
+    all_weights = rows.weight
+    if classes is not None:
+        all_weights = class_weights(estimator.class_weight, classes, rows.target, rows.weight)
     with Workers(parameters.train.n_threads) as workers:
-        dataset = bin_table(table, parameters.binning, workers)
+        dataset = bin_table(rows.table, parameters.binning, workers, all_weights)
     setting = preparation_setting(estimator, parameters)
     return PreparedRows(
-        setting, dataset, columns_of(table), target, classes, weight, init_score, group_starts, y_is_column
-    )
+        setting, dataset, columns_of(rows.table), rows.target, classes, rows.weight, init_score, rows.group_starts,
+        y_is_column, rows.row_numbers is None,
+    )  # fmt: skip
 
 
 class StagedScores:

@@ -21,7 +21,7 @@ from sklearn_api.fitting import NamedRows
 from sklearn_api.holdout import Split, split_rows
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import stores_parameters
-from sklearn_api.parameter_values import objective_named
+from sklearn_api.parameter_values import objective_named, step_limit
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
 from sklearn_api.targets import FloatArray, IntArray, numeric_target, score_matrix, weight_vector
@@ -56,6 +56,7 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         min_split_gain: float = 0.0,
         reg_alpha: float = 0.0,
         reg_lambda: float = 0.0,
+        max_delta_step: float | None = None,
         subsample: float = 1.0,
         subsample_freq: int = 0,
         colsample_bytree: float = 1.0,
@@ -101,19 +102,20 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         """Train on the rows of X and their targets y; see docs/estimators.md for every argument."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
         if is_collection(X):
-            rows = CollectionInput(X, y, sample_weight, init_score)
-            return fit_collection(self, rows, given, init_model, callbacks, client)
+            given_rows = CollectionInput(X, y, sample_weight, init_score)
+            return fit_collection(self, given_rows, given, init_model, callbacks, client)
         refuse_client(client)
         parameters = self._engine_parameters()
         start = self._starting_point(init_model)
         table = self._training_table(X, start)
-        training = RowData(
+        rows = RowData(
             table,
             numeric_target(y, table.n_rows),
             weight_vector(sample_weight, table.n_rows),
             score_matrix(init_score, table.n_rows, 1),
         )
-        columns = columns_of(table)
+        training = self._weighing_rows(rows, X, start)
+        columns = columns_of(training.table)
         watched = [self._watched(each, columns, None, 1) for each in given]
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, callbacks)
 
@@ -133,7 +135,7 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)
-        return ObjectiveSettings(name, alpha=float(self.alpha))
+        return ObjectiveSettings(name, alpha=float(self.alpha), max_delta_step=step_limit(self.max_delta_step))
 
     def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
         table = self._evaluation_table(given, columns)

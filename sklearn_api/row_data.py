@@ -19,3 +19,4 @@ class RowData:
     weight: npt.NDArray[np.float64] | None = None
     init_score: npt.NDArray[np.float64] | None = None
     group_starts: npt.NDArray[np.int64] | None = None
+    row_numbers: npt.NDArray[np.int64] | None = None  # in what the user passed, where rows were left out

@@ -57,7 +57,13 @@ class ContinuedRun:
         starts = prepared.starts if is_known else {}
         start = so_far or starts.get(objective)
         self.training = StagedTraining(
-            prepared.dataset, columns.feature_names, columns.categories, rows, objective, so_far=start
+            prepared.dataset,
+            columns.feature_names,
+            columns.categories,
+            rows,
+            objective,
+            parameters.precision,
+            so_far=start,
         )
         if start is None:
             starts[objective] = self.training.booster
@@ -189,7 +195,7 @@ class WorkSharing(BaseEstimator):
         if self._n_iterations(num_iteration) != self.booster_.n_iterations:
             return None
         predicted = run.prepared.predicted
-        if predicted.are_training_rows(X) and run.prepared.init_score is None:
+        if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.is_whole:
             return run.training.scores.copy()
         table = predicted.table_of(X, self.handle_unknown, self._table_to_predict)
         return run.scores.raw_scores(self.booster_, table, n_threads_of(self.n_jobs))

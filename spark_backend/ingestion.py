@@ -105,6 +105,7 @@ class _Sampling:
             first_row_number=self.first_rows[number],
             n_total_rows=self.n_total,
             parameters=self.parameters,
+            weight=rows.weight,
         )
         for block, (first, last) in enumerate(pairwise(self.bounds)):
             yield block, (number, sample.of_columns(first, last))

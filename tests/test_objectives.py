@@ -27,8 +27,11 @@ WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["unweighted",
 
 
 def make(name: str | Callable[..., Any], target: Any, weight: Any = None, **options: Any) -> Objective:
-    settings: dict[str, Any] = {"group_starts": None, "n_classes": N_CLASSES, "alpha": ALPHA, "truncation_level": 3}
-    return objective_for(name, target=np.asarray(target, np.float64), weight=weight, **(settings | options))
+    group_starts = options.pop("group_starts", None)
+    # Without a limit derivatives are the loss's own.
+    defaults = {"n_classes": N_CLASSES, "alpha": ALPHA, "truncation_level": 3, "max_delta_step": 0.0}
+    settings = ObjectiveSettings(name, **(defaults | options))
+    return objective_for(settings, target=np.asarray(target, np.float64), weight=weight, group_starts=group_starts)
 
 
 def derivatives(objective: Objective, score: FloatArray, n_threads: int = 1) -> tuple[SingleArray, SingleArray]:

@@ -32,7 +32,7 @@ def _write_chosen_rows(
 
 
 def cut_points(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], max_bin: int) -> npt.NDArray[np.float64]:
-    """Upper bounds of all bins but the last, given the distinct values in ascending order."""
+    """Upper bounds of all bins but the last, given the distinct values in ascending order; counts are in any unit."""
     cuts = np.empty(min(max_bin, len(values)) - 1)
     return cuts[: _write_cut_points(values, counts, max_bin, cuts)].copy()
 
@@ -64,7 +64,7 @@ def _write_cut_points(
         if not frequent:
             rest_rows -= counts[i]
         in_bin += counts[i]
-        full = in_bin >= share or frequent or (counts[i + 1] >= average and in_bin >= max(1.0, 0.5 * share))
+        full = in_bin >= share or frequent or (counts[i + 1] >= average and in_bin >= 0.5 * share)
         if not full:
             continue
         middle = 0.5 * values[i] + 0.5 * values[i + 1]

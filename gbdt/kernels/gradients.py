@@ -3,7 +3,8 @@
 The one idea: a row's numbers depend on that row alone and are computed in float64 with the engine's own exp, so any
 split of the rows over threads gives the same bits. Loops count from zero over slices, because the compiler makes
 vector code only of loops that cannot meet a negative index. An empty `weight` means that every row weighs one; an empty
-`hessians` that every hessian is one and need not be written.
+`hessians` that every hessian is one and need not be written. A row's hessian is at least `least_curvature` times its
+gradient's magnitude: then so is every leaf's, and no leaf's Newton step exceeds 1 / `least_curvature`.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ def _sigmoid(score: float) -> float:
 def binary_gradients(
     target: FloatArray,
     weight: FloatArray,
+    least_curvature: float,
     score: FloatArray,
     gradients: SingleArray,
     hessians: SingleArray,
@@ -46,8 +48,9 @@ def binary_gradients(
     for row in range(score.size):
         row_weight = weight[row] if weighted else 1.0
         probability = _sigmoid(score[row])
-        gradients[row] = _single(row_weight * (probability - target[row]))
-        hessians[row] = _single(row_weight * (probability * (1.0 - probability)))
+        slope = probability - target[row]
+        gradients[row] = _single(row_weight * slope)
+        hessians[row] = _single(row_weight * max(probability * (1.0 - probability), least_curvature * abs(slope)))
 
 
 @kernel
@@ -95,6 +98,7 @@ def poisson_gradients(
     target: FloatArray,
     weight: FloatArray,
     hessian_factor: float,
+    least_curvature: float,
     score: FloatArray,
     gradients: SingleArray,
     hessians: SingleArray,
@@ -104,8 +108,9 @@ def poisson_gradients(
     for row in range(score.size):
         row_weight = weight[row] if weighted else 1.0
         rate = exp(score[row])
-        gradients[row] = _single(row_weight * (rate - target[row]))
-        hessians[row] = _single(row_weight * (rate * hessian_factor))
+        slope = rate - target[row]
+        gradients[row] = _single(row_weight * slope)
+        hessians[row] = _single(row_weight * max(rate * hessian_factor, least_curvature * abs(slope)))
 
 
 @kernel
@@ -139,6 +144,7 @@ def softmax_gradients(
     target: FloatArray,
     weight: FloatArray,
     hessian_factor: float,
+    least_curvature: float,
     score: FloatArray,
     start: int,
     stop: int,
@@ -162,8 +168,10 @@ def softmax_gradients(
             for place in range(label.size):
                 share = probability[place]
                 hit = 1.0 if label[place] == number else 0.0
-                gradient[place] = _single(row_weight[place] * (share - hit))
-                hessian[place] = _single(row_weight[place] * (hessian_factor * share * (1.0 - share)))
+                slope = share - hit
+                curvature = max(hessian_factor * share * (1.0 - share), least_curvature * abs(slope))
+                gradient[place] = _single(row_weight[place] * slope)
+                hessian[place] = _single(row_weight[place] * curvature)
 
 
 @kernel

@@ -54,12 +54,24 @@ def sum_leaves(
     hessians: npt.NDArray[np.float32],
     gradient_scale: float,
     hessian_scale: float,
+    repeats: npt.NDArray[np.int64],
     start: int,
     stop: int,
     sums: npt.NDArray[np.int64],
 ) -> None:
-    """Add the fixed-point gradients and hessians of rows start..stop by label; 1 is the hessian if there are none."""
+    """Add the fixed-point gradients and hessians of rows start..stop by label; 1 is the hessian if there are none.
+
+    Each row counts as often as `repeats` says, once if it is empty.
+    """
     own_labels, own_gradients = labels[start:stop], gradients[start:stop]
+    if repeats.size > 0:
+        constant = hessians.size == 0
+        for row in range(own_labels.size):
+            leaf = np.uint64(own_labels[row])
+            times = repeats[start + row]
+            sums[leaf, 0] += times * rounded(own_gradients[row], gradient_scale)
+            sums[leaf, 1] += times if constant else times * rounded(hessians[start + row], hessian_scale)
+        return
     if hessians.size == 0:
         for row in range(own_labels.size):
             leaf = np.uint64(own_labels[row])

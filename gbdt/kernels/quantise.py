@@ -1,6 +1,7 @@
 """Gradients and hessians to integers, rounded up or down at random so that sums are unbiased.
 
-The noise is a hash of (tree, global row number): a row is rounded alike wherever and whenever it is met.
+The noise is a hash of (tree, global row number): a row is rounded alike wherever and whenever it is met. Where steps
+are so fine that bias does not matter, numbers are rounded to the nearest instead: equal rows then count alike.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.layout import RecordArray
 
 _NOISE_UNIT = 1.0 / 4294967296.0
+# One half for the gradient and one half for the hessian: to the nearest.
+_TWO_HALVES = np.uint64((1 << 63) + (1 << 31))
 
 
 @kernel
@@ -61,6 +64,7 @@ def pack_words(
     stop: int,
     first_row_number: int,
     key: np.uint64,
+    at_random: bool,
     gradient_scale: float,
     hessian_scale: float,
     packing: RecordArray,
@@ -73,12 +77,12 @@ def pack_words(
     first = np.uint64(first_row_number + start)
     if hessian_factor == 0:
         for i in range(own_words.size):
-            noise = hash_counter(key, first + np.uint64(i))
+            noise = hash_counter(key, first + np.uint64(i)) if at_random else _TWO_HALVES
             own_words[i] = (rounded_by(own_gradients[i], gradient_scale, noise >> np.uint64(32)) << gradient_shift) + 1
         return
     own_hessians, last_words = hessians[start:stop], words[two_words, start:stop]
     for i in range(own_words.size):
-        noise = hash_counter(key, first + np.uint64(i))
+        noise = hash_counter(key, first + np.uint64(i)) if at_random else _TWO_HALVES
         gradient = rounded_by(own_gradients[i], gradient_scale, noise >> np.uint64(32))
         hessian = rounded_by(own_hessians[i], hessian_scale, noise & np.uint64(0xFFFFFFFF))
         rest = hessian * hessian_factor + 1

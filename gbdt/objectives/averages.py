@@ -13,7 +13,7 @@ from gbdt.exchange import ALONE, Exchange
 from gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
 from gbdt.metrics.exact_mean import ExactMean, exact_integer
 from gbdt.objectives.protocol import FloatArray, IntArray
-from gbdt.shared_percentiles import percentiles_of_groups
+from gbdt.shared_percentiles import between, percentiles_of_groups, place_among
 
 # LightGBM keeps class shares this far from 0 and 1, where logarithms and log-odds are infinite.
 SMALLEST_SHARE = 1e-15
@@ -43,7 +43,9 @@ def class_shares(label: IntArray, weight: FloatArray | None, n_classes: int, exc
     return np.array([total / sum(totals) for total in totals])
 
 
-def shared_percentile(values: FloatArray, weight: FloatArray | None, level: float, exchange: Exchange) -> float:
+def shared_percentile(
+    values: FloatArray, weight: FloatArray | IntArray | None, level: float, exchange: Exchange
+) -> float:
     """As `percentile`, over the values of all processes."""
     if exchange.alone:
         return percentile(values, weight, level)
@@ -51,17 +53,24 @@ def shared_percentile(values: FloatArray, weight: FloatArray | None, level: floa
     return float(percentiles_of_groups(values, weight, only_group, 1, level, exchange)[0])
 
 
-def percentile(values: FloatArray, weight: FloatArray | None, level: float) -> float:
+def percentile(values: FloatArray, weight: FloatArray | IntArray | None, level: float) -> float:
     """The value at a level between 0 and 1.
 
-    Without weights it is interpolated between two neighbours, as LightGBM does it. With weights it is the lowest value
-    at which the weight of all rows up to there exceeds that share of the total: LightGBM interpolates here only where
-    weights are at least 1, so that its result depends on their unit and on the order of equal values.
+    Without weights it is interpolated between two neighbours, as LightGBM does it, and with integers that say how often
+    each value counts as well. With other weights it is the lowest value at which the weight of all rows up to there
+    exceeds that share of the total: LightGBM interpolates here only where weights are at least 1, so that its result
+    depends on their unit and on the order of equal values.
     """
     if weight is None:
         # Adding zero turns -0.0 into 0.0: which of the two a sort finds first depends on the order of rows.
         return float(np.quantile(values, level)) + 0.0
     order = np.argsort(values)
+    if weight.dtype.kind == "i":
+        cumulated = np.cumsum(weight[order])
+        place, lower = place_among(int(cumulated[-1]), level)
+        neighbours = np.minimum((lower, lower + 1), cumulated[-1] - 1)
+        low, high = values[order[np.searchsorted(cumulated, neighbours, side="right")]].tolist()
+        return between(low, high, place - lower)
     cumulated = np.cumsum(_fixed_point(weight)[order])
     total = int(cumulated[-1])
     threshold = min(math.floor(level * total), total - 1)
@@ -74,7 +83,7 @@ def _finite(total: int | None) -> int:
     return total
 
 
-def _fixed_point(weight: FloatArray) -> IntArray:
+def _fixed_point(weight: FloatArray | IntArray) -> IntArray:
     """Weights as integers in a unit that is a power of two, so small that only the last bits of a weight are lost."""
     _, exponent = math.frexp(float(weight.max()))
     shift = _WEIGHT_SUM_BITS - len(weight).bit_length() - exponent

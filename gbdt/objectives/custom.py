@@ -13,8 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from gbdt.objectives.protocol import FloatArray, IntArray, SingleArray
+from gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
 from gbdt.objectives.targets import RowError, require_target
+from gbdt.row_weights import NO_WEIGHT, RowWeights
 from gbdt.threads import Workers
 
 ObjectiveFunction = Callable[..., tuple[Any, Any]]
@@ -30,12 +31,14 @@ class Custom:
     name = "custom"
     constant_hessian = False
     leaf_percentile = None
+    largest_step = NO_LARGEST_STEP
 
     def __init__(
         self,
         function: ObjectiveFunction,
         target: FloatArray,
         weight: FloatArray | None,
+        weights: RowWeights,
         group_starts: IntArray | None,
         n_classes: int,
     ) -> None:
@@ -43,11 +46,15 @@ class Custom:
         # Two classes, as everywhere, are told apart by one score.
         self.n_outputs = n_classes if n_classes > 2 else 1
         self._function = function
-        n_arguments = _count_arguments(function)
+        n_arguments = count_arguments(function)
         group = None if group_starts is None else np.diff(group_starts)
         self._target = _read_only(target)
         self._further_arguments = (_read_only(weight), group)[: n_arguments - 2]
-        self._weight_to_apply = weight if n_arguments == 2 else None
+        self.weights = weights
+        self._weight_to_apply = weights.in_derivatives if n_arguments == 2 else NO_WEIGHT
+
+    def least_leaf_hessians(self) -> FloatArray:
+        return np.zeros(self.n_outputs)
 
     def base_scores(self) -> FloatArray:
         return np.zeros(self.n_outputs)
@@ -72,7 +79,7 @@ class Custom:
                 f"The custom objective's {what} has shape {values.shape}, but it must have that of y_pred, {shape}."
             )
         by_output = np.atleast_2d(values.T)
-        if self._weight_to_apply is not None:
+        if self._weight_to_apply.size > 0:
             by_output = by_output * self._weight_to_apply
         largest = float(np.finfo(np.float32).max)
         _require_valid(what, by_output, np.abs(by_output) <= largest, "it must be finite and at most 3.4e38")
@@ -96,7 +103,7 @@ def _read_only(values: FloatArray | None) -> FloatArray | None:
     return view
 
 
-def _count_arguments(function: ObjectiveFunction) -> int:
+def count_arguments(function: ObjectiveFunction) -> int:
     """How many of (y_true, y_pred, weight, group) the function takes."""
     count = 0
     for parameter in inspect.signature(function).parameters.values():

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 
 from gbdt.exchange import ALONE, Exchange
-from gbdt.objectives.custom import Custom, ObjectiveFunction
+from gbdt.objectives.custom import Custom, ObjectiveFunction, count_arguments
 from gbdt.objectives.multiclass import Multiclass
 from gbdt.objectives.pointwise import AbsoluteError, Binary, Poisson, Quantile, SquaredError
-from gbdt.objectives.protocol import FloatArray, IntArray, Objective
+from gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, Objective
 from gbdt.objectives.ranking import LambdaRank
 from gbdt.parameters import ParameterError
+from gbdt.row_weights import RowWeights, settled_weights
 
+_CONSTANT_HESSIANS = ("regression", "regression_l1", "quantile")
 OBJECTIVE_NAMES = ("binary", "multiclass", "regression", "regression_l1", "quantile", "poisson", "lambdarank")
 
 
@@ -25,6 +28,15 @@ class ObjectiveSettings:
     n_classes: int = 1
     alpha: float = 0.9
     truncation_level: int = 30
+    max_delta_step: float | None = None
+
+    def __post_init__(self) -> None:
+        step = self.max_delta_step
+        if step is not None and not 0.0 <= step < math.inf:
+            raise ParameterError(
+                f"max_delta_step={step!r} is out of range: it must be None (chosen by the objective), 0 (no limit) or "
+                "a positive number."
+            )
 
     @property
     def name(self) -> str:
@@ -33,40 +45,60 @@ class ObjectiveSettings:
 
 
 def objective_for(
-    name_or_callable: str | ObjectiveFunction,
+    settings: ObjectiveSettings,
     *,
     target: FloatArray,
     weight: FloatArray | None,
     group_starts: IntArray | None,
-    n_classes: int,
-    alpha: float,
-    truncation_level: int,
+    exact: bool = False,
     exchange: Exchange = ALONE,
 ) -> Objective:
     """The objective over these rows, and those that other processes hold.
 
     `n_classes` matters to "multiclass" and functions, `alpha` to "quantile", `truncation_level` to "lambdarank", and
-    `group_starts`, the first row of each query and then the number of rows, to "lambdarank" and functions.
+    `group_starts`, the first row of each query and then the number of rows, to "lambdarank" and functions. Weights that
+    are whole numbers stand for repeated rows if sums are to be `exact`, and always where hessians would be constant
+    without them, which saves their rounding.
     """
     target = np.ascontiguousarray(target, np.float64)
     weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
-    if callable(name_or_callable):
-        return Custom(name_or_callable, target, weight, group_starts, n_classes)
-    match name_or_callable:
+    if callable(settings.name_or_callable):
+        repeating = exact and count_arguments(settings.name_or_callable) == 2
+        weights = settled_weights(weight, exchange, repeating=repeating)
+        objective: Objective = Custom(
+            settings.name_or_callable, target, weight, weights, group_starts, settings.n_classes
+        )
+    else:
+        repeating = exact or settings.name_or_callable in _CONSTANT_HESSIANS
+        weights = settled_weights(weight, exchange, repeating=repeating)
+        objective = _named(settings, target, weights, group_starts, exchange)
+    if settings.max_delta_step is not None:
+        objective.largest_step = settings.max_delta_step or NO_LARGEST_STEP
+    return objective
+
+
+def _named(
+    settings: ObjectiveSettings,
+    target: FloatArray,
+    weights: RowWeights,
+    group_starts: IntArray | None,
+    exchange: Exchange,
+) -> Objective:
+    match settings.name_or_callable:
         case "binary":
-            return Binary(target, weight, exchange)
+            return Binary(target, weights, exchange)
         case "multiclass":
-            return Multiclass(target, weight, exchange, n_classes)
+            return Multiclass(target, weights, exchange, settings.n_classes)
         case "regression":
-            return SquaredError(target, weight, exchange)
+            return SquaredError(target, weights, exchange)
         case "regression_l1":
-            return AbsoluteError(target, weight, exchange)
+            return AbsoluteError(target, weights, exchange)
         case "quantile":
-            return Quantile(target, weight, exchange, alpha)
+            return Quantile(target, weights, exchange, settings.alpha)
         case "poisson":
-            return Poisson(target, weight, exchange)
+            return Poisson(target, weights, exchange)
         case "lambdarank":
-            return LambdaRank(target, weight, group_starts, truncation_level)
+            return LambdaRank(target, weights, group_starts, settings.truncation_level)
     raise ParameterError(
-        f"objective={name_or_callable!r} is not one of {', '.join(map(repr, OBJECTIVE_NAMES))} or a function."
+        f"objective={settings.name_or_callable!r} is not one of {', '.join(map(repr, OBJECTIVE_NAMES))} or a function."
     )

@@ -8,9 +8,11 @@ from gbdt.exchange import Exchange
 from gbdt.kernels.gradients import softmax_gradients
 from gbdt.kernels.metric_loops import logarithm
 from gbdt.objectives.averages import SMALLEST_SHARE, class_shares
-from gbdt.objectives.protocol import NO_WEIGHT, FloatArray, SingleArray
+from gbdt.objectives.protocol import LARGEST_LOGARITHMIC_STEP, NO_LARGEST_STEP, FloatArray, SingleArray
+from gbdt.objectives.rare_classes import least_leaf_hessians
 from gbdt.objectives.targets import class_numbers
 from gbdt.parameters import ParameterError
+from gbdt.row_weights import RowWeights
 from gbdt.threads import Workers
 
 
@@ -20,30 +22,36 @@ class Multiclass:
     name = "multiclass"
     constant_hessian = False
     leaf_percentile = None
+    largest_step = LARGEST_LOGARITHMIC_STEP
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange, n_classes: int) -> None:
+    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange, n_classes: int) -> None:
         if n_classes < 2:
             raise ParameterError(f"n_classes={n_classes!r} is out of range: 'multiclass' needs at least 2 classes.")
         self.n_outputs = n_classes
         self._target = target
         self._label = class_numbers(self.name, target, n_classes, "classes")
-        self._weight = weight
+        self.weights = weights
         self._exchange = exchange
 
+    def least_leaf_hessians(self) -> FloatArray:
+        if self.largest_step == NO_LARGEST_STEP:
+            return np.zeros(self.n_outputs)
+        return least_leaf_hessians(self._label, self.weights.given, self.n_outputs, self._exchange)
+
     def base_scores(self) -> FloatArray:
-        shares = class_shares(self._label, self._weight, self.n_outputs, self._exchange)
+        shares = class_shares(self._label, self.weights.given, self.n_outputs, self._exchange)
         return logarithm(np.maximum(shares, SMALLEST_SHARE))
 
     def compute_gradients(
         self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
     ) -> None:
         target = self._target
-        weight = NO_WEIGHT if self._weight is None else self._weight
+        weight = self.weights.in_derivatives
         # LightGBM's factor: a class's own second derivative ignores that the other scores move against it.
         hessian_factor = self.n_outputs / (self.n_outputs - 1)
         workers.run_ranges(
             lambda start, stop: softmax_gradients(
-                target, weight, hessian_factor, score, start, stop, gradients, hessians
+                target, weight, hessian_factor, 1.0 / self.largest_step, score, start, stop, gradients, hessians
             ),
             len(target),
         )

@@ -10,9 +10,16 @@ from gbdt.exchange import Exchange
 from gbdt.kernels.gradients import binary_gradients, poisson_gradients, slope_gradients, squared_error_gradients
 from gbdt.kernels.metric_loops import logarithm
 from gbdt.objectives.averages import SMALLEST_SHARE, shared_percentile, weighted_mean
-from gbdt.objectives.protocol import NO_WEIGHT, FloatArray, SingleArray
+from gbdt.objectives.protocol import (
+    LARGEST_LOGARITHMIC_STEP,
+    NO_LARGEST_STEP,
+    FloatArray,
+    SingleArray,
+)
+from gbdt.objectives.rare_classes import least_leaf_hessians
 from gbdt.objectives.targets import class_numbers, require_real, require_target
 from gbdt.parameters import ParameterError
+from gbdt.row_weights import RowWeights
 from gbdt.threads import Workers
 
 # exp(0.7): LightGBM's poisson_max_delta_step, which keeps steps short where the rate is close to zero.
@@ -26,12 +33,16 @@ class _Pointwise(ABC):
     n_outputs = 1
     constant_hessian = False
     leaf_percentile: float | None = None
+    largest_step = NO_LARGEST_STEP
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
+    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
         self._target = target
-        self._weight = weight
+        self.weights = weights
         self._exchange = exchange
-        self._kernel_weight = NO_WEIGHT if weight is None else weight
+        self._kernel_weight = weights.in_derivatives
+
+    def least_leaf_hessians(self) -> FloatArray:
+        return np.zeros(self.n_outputs)
 
     def base_scores(self) -> FloatArray:
         return np.array([self._base_score()])
@@ -66,13 +77,20 @@ class Binary(_Pointwise):
     """Log loss of two classes, 0 and 1; the score is the log-odds of class 1."""
 
     name = "binary"
+    largest_step = LARGEST_LOGARITHMIC_STEP
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
-        super().__init__(target, weight, exchange)
-        class_numbers(self.name, target, 2, "classes")
+    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
+        super().__init__(target, weights, exchange)
+        self._label = class_numbers(self.name, target, 2, "classes")
+
+    def least_leaf_hessians(self) -> FloatArray:
+        if self.largest_step == NO_LARGEST_STEP:
+            return np.zeros(1)
+        # One score tells both classes apart: the rarer one counts.
+        return least_leaf_hessians(self._label, self.weights.given, 2, self._exchange).max(keepdims=True)
 
     def _base_score(self) -> float:
-        mean = weighted_mean(self._target, self._weight, self._exchange)
+        mean = weighted_mean(self._target, self.weights.given, self._exchange)
         share = min(max(mean, SMALLEST_SHARE), 1.0 - SMALLEST_SHARE)
         return _log(share / (1.0 - share))
 
@@ -84,7 +102,7 @@ class Binary(_Pointwise):
         gradients: SingleArray,
         hessians: SingleArray,
     ) -> None:
-        binary_gradients(target, weight, score, gradients, hessians)
+        binary_gradients(target, weight, 1.0 / self.largest_step, score, gradients, hessians)
 
 
 class SquaredError(_Pointwise):
@@ -92,13 +110,13 @@ class SquaredError(_Pointwise):
 
     name = "regression"
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
-        super().__init__(target, weight, exchange)
-        self.constant_hessian = weight is None
+    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
+        super().__init__(target, weights, exchange)
+        self.constant_hessian = weights.given is None or weights.repeats is not None
         require_real(self.name, target)
 
     def _base_score(self) -> float:
-        return weighted_mean(self._target, self._weight, self._exchange)
+        return weighted_mean(self._target, self.weights.given, self._exchange)
 
     def _write(
         self,
@@ -119,19 +137,19 @@ class _Kinked(_Pointwise):
     def __init__(
         self,
         target: FloatArray,
-        weight: FloatArray | None,
+        weights: RowWeights,
         exchange: Exchange,
         level: float,
         slopes: tuple[float, float, float],
     ) -> None:
-        super().__init__(target, weight, exchange)
-        self.constant_hessian = weight is None
+        super().__init__(target, weights, exchange)
+        self.constant_hessian = weights.given is None or weights.repeats is not None
         self.leaf_percentile = level
         self._slopes = np.array(slopes)
         require_real(self.name, target)
 
     def _base_score(self) -> float:
-        return shared_percentile(self._target, self._weight, self.leaf_percentile, self._exchange)
+        return shared_percentile(self._target, self.weights.of_percentiles, self.leaf_percentile, self._exchange)
 
     def _write(
         self,
@@ -149,8 +167,8 @@ class AbsoluteError(_Kinked):
 
     name = "regression_l1"
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
-        super().__init__(target, weight, exchange, 0.5, (-1.0, 0.0, 1.0))
+    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
+        super().__init__(target, weights, exchange, 0.5, (-1.0, 0.0, 1.0))
 
 
 class Quantile(_Kinked):
@@ -158,22 +176,23 @@ class Quantile(_Kinked):
 
     name = "quantile"
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange, alpha: float) -> None:
+    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange, alpha: float) -> None:
         if not 0.0 < alpha < 1.0:
             raise ParameterError(f"alpha={alpha!r} is out of range: the quantile level must be above 0 and below 1.")
-        super().__init__(target, weight, exchange, alpha, (-alpha, 1.0 - alpha, 1.0 - alpha))
+        super().__init__(target, weights, exchange, alpha, (-alpha, 1.0 - alpha, 1.0 - alpha))
 
 
 class Poisson(_Pointwise):
     """Counts and other rates that are never negative; the score is the logarithm of the mean."""
 
     name = "poisson"
+    largest_step = LARGEST_LOGARITHMIC_STEP
 
-    def __init__(self, target: FloatArray, weight: FloatArray | None, exchange: Exchange) -> None:
-        super().__init__(target, weight, exchange)
+    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
+        super().__init__(target, weights, exchange)
         require_real(self.name, target)
         require_target(self.name, target, target >= 0.0, "targets of at least 0")
-        self._mean = weighted_mean(target, weight, exchange)
+        self._mean = weighted_mean(target, weights.given, exchange)
         if self._mean == 0.0:
             raise ValueError("All targets (of rows with any weight) are 0, but objective 'poisson' needs one above 0.")
 
@@ -188,7 +207,7 @@ class Poisson(_Pointwise):
         gradients: SingleArray,
         hessians: SingleArray,
     ) -> None:
-        poisson_gradients(target, weight, _POISSON_HESSIAN_FACTOR, score, gradients, hessians)
+        poisson_gradients(target, weight, _POISSON_HESSIAN_FACTOR, 1.0 / self.largest_step, score, gradients, hessians)
 
 
 def _log(value: float) -> float:

@@ -12,9 +12,10 @@ import numpy as np
 
 from gbdt.kernels.lambdarank import inverse_ideal_gains, lambdarank_gradients
 from gbdt.kernels.metric_loops import logarithm
-from gbdt.objectives.protocol import NO_WEIGHT, FloatArray, IntArray, SingleArray
+from gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
 from gbdt.objectives.targets import class_numbers
 from gbdt.parameters import ParameterError
+from gbdt.row_weights import RowWeights
 from gbdt.threads import Workers
 
 _HIGHEST_LABEL = 31
@@ -29,9 +30,10 @@ class LambdaRank:
     n_outputs = 1
     constant_hessian = False
     leaf_percentile = None
+    largest_step = NO_LARGEST_STEP
 
     def __init__(
-        self, target: FloatArray, weight: FloatArray | None, group_starts: IntArray | None, truncation_level: int
+        self, target: FloatArray, weights: RowWeights, group_starts: IntArray | None, truncation_level: int
     ) -> None:
         if truncation_level < 1:
             raise ParameterError(
@@ -39,7 +41,7 @@ class LambdaRank:
             )
         label = class_numbers(self.name, target, _HIGHEST_LABEL + 1, "labels")
         self._group_starts = _checked_group_starts(group_starts, len(target))
-        self._weight = NO_WEIGHT if weight is None else weight
+        self.weights = weights
         self._n_places = truncation_level
         gain_of_label = np.ldexp(1.0, np.arange(_HIGHEST_LABEL + 1)) - 1.0
         self._gain = gain_of_label[label]
@@ -49,6 +51,9 @@ class LambdaRank:
         inverse_ideal_gains(
             label, self._group_starts, gain_of_label, self._discount, truncation_level, self._inverse_ideal
         )
+
+    def least_leaf_hessians(self) -> FloatArray:
+        return np.zeros(self.n_outputs)
 
     def base_scores(self) -> FloatArray:
         return np.zeros(1)
@@ -61,7 +66,7 @@ class LambdaRank:
         workers.run_ranges(
             lambda first, stop: lambdarank_gradients(
                 self._gain,
-                self._weight,
+                self.weights.in_derivatives,
                 self._group_starts,
                 self._inverse_ideal,
                 self._discount,

@@ -221,13 +221,11 @@ def _same_kind_everywhere(rows: PartitionRows, exchange: Exchange, n_outputs: in
 
 def _objective(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Objective:
     return objective_for(
-        task.objective.name_or_callable,
+        task.objective,
         target=rows.target,
         weight=rows.weight,
         group_starts=rows.group_starts,
-        n_classes=task.objective.n_classes,
-        alpha=task.objective.alpha,
-        truncation_level=task.objective.truncation_level,
+        exact=task.parameters.precision == "exact",
         exchange=exchange,
     )
 

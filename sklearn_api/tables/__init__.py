@@ -12,6 +12,6 @@ them meet in the same few column records, so equal data gives equal columns whoe
 
 from sklearn_api.tables.alignment import reordered
 from sklearn_api.tables.categories import as_categorical
-from sklearn_api.tables.conversion import table_from
+from sklearn_api.tables.conversion import listed_categories, table_from
 
-__all__ = ["as_categorical", "reordered", "table_from"]
+__all__ = ["as_categorical", "listed_categories", "reordered", "table_from"]

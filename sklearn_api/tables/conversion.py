@@ -11,6 +11,9 @@ from sklearn_api.tables import arrays
 from sklearn_api.tables.categories import as_categorical
 from sklearn_api.tables.names import CategoricalFeature, Labels, categorical_positions, column_labels, feature_names
 
+# Of pandas, polars and Arrow.
+_TYPES_WITH_LISTS = ("category", "enum", "dictionary")
+
 _Reader = Callable[[Any, Labels], tuple[Column, ...]]
 
 
@@ -28,6 +31,15 @@ def table_from(X: Any, *, categorical_feature: CategoricalFeature = "auto", name
             for position, column in enumerate(columns)
         )
     return Table(columns, n_rows, names)
+
+
+def listed_categories(X: Any) -> frozenset[int]:
+    """The columns whose type lists its categories, whether a row holds them or not."""
+    if _is_instance(X, "pyarrow", "Table") or _is_instance(X, "pyarrow", "RecordBatch"):
+        types = [field.type for field in X.schema]
+    else:
+        types = list(getattr(X, "dtypes", ()))
+    return frozenset(place for place, each in enumerate(types) if str(each).lower().startswith(_TYPES_WITH_LISTS))
 
 
 def _source_of(X: Any, name: str) -> tuple[Any, Iterable[object], _Reader]:

@@ -37,6 +37,28 @@ def multiclass_with_weights() -> FitCase:
     return estimator, {"X": X, "y": pd.Series(np.digitize(z, [0, 1, 2])), "sample_weight": pd.Series(weight)}
 
 
+def partitions_of_weightless_rows() -> FitCase:
+    """Text that only weightless rows hold, whole weights, and partitions in which nothing weighs anything."""
+    X, z = frame_and_signal()
+    weight = np.random.default_rng(3).integers(0, 4, N_ROWS).astype(float)
+    weight[:401] = 0.0  # three partitions
+    X = X.assign(text=np.where(weight > 0, "seen", "unseen"))
+    estimator = DMLGBMClassifier(n_estimators=4, precision="exact", min_child_samples=1, max_bin=31)
+    return estimator, {"X": X, "y": pd.Series(np.where(z > 1, "yes", "no")), "sample_weight": pd.Series(weight)}
+
+
+def ranking_with_weightless_rows() -> FitCase:
+    estimator, arguments = ranking_by_sizes()
+    weight = pd.Series(np.random.default_rng(4).choice([0.0, 0.5, 2.0], N_ROWS))
+    weight[500:501] = 0.0  # the whole second query
+    return estimator, {**arguments, "sample_weight": weight}
+
+
+def absolute_loss_with_whole_weights() -> FitCase:
+    estimator, arguments = absolute_loss()
+    return estimator, {**arguments, "sample_weight": pd.Series(np.arange(N_ROWS) % 3 + 1.0)}
+
+
 def regression_with_sampling() -> FitCase:
     X, z = frame_and_signal()
     estimator = DMLGBMRegressor(
@@ -141,6 +163,9 @@ def going_on_from_a_model() -> FitCase:
 CASES: list[Callable[[], FitCase]] = [
     binary,
     multiclass_with_weights,
+    partitions_of_weightless_rows,
+    ranking_with_weightless_rows,
+    absolute_loss_with_whole_weights,
     regression_with_sampling,
     absolute_loss,
     poisson_with_first_scores,

@@ -73,7 +73,7 @@ class Fit:
 
     def in_parts(self, bounds: Sequence[int]) -> tuple[BinningPlan, list[RankPartition]]:
         """The table cut at `bounds`, binned part by part as on a cluster."""
-        plan, binned = binned_parts(self.table, bounds, self.binning)
+        plan, binned = binned_parts(self.table, bounds, self.binning, self.weight)
         stretches = list(pairwise(bounds))
         rows = [self._rows(start, stop) for start, stop in stretches]
         return plan, [RankPartition(*pair) for pair in zip(binned, rows, strict=True)]
@@ -144,12 +144,18 @@ def over_ranks(fit: Fit, deal: Deal, *, transport: str = "memory", **options: An
 
 
 def binned_parts(
-    table: Table, bounds: Sequence[int], binning: BinningParameters
+    table: Table, bounds: Sequence[int], binning: BinningParameters, weight: FloatArray | None = None
 ) -> tuple[BinningPlan, list[BinnedPartition]]:
     """Every part of a table binned by itself, by the plan that all of them agree on."""
     parts = [rows_of(table, start, stop) for start, stop in pairwise(bounds)]
     samples = [
-        sample_rows(part, first_row_number=start, n_total_rows=table.n_rows, parameters=binning)
+        sample_rows(
+            part,
+            first_row_number=start,
+            n_total_rows=table.n_rows,
+            parameters=binning,
+            weight=None if weight is None else weight[start : start + part.n_rows],
+        )
         for part, start in zip(parts, bounds, strict=False)
     ]
     summaries = summarise_columns(samples, binning)

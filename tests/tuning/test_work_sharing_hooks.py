@@ -174,10 +174,17 @@ def test_a_function_as_objective_shares_rows_but_not_runs() -> None:
     assert shared.booster_.to_bytes() == estimator.fit(FRAME, LATENT).booster_.to_bytes()
 
 
-def test_only_binning_parameters_change_the_preparation() -> None:
+def test_only_parameters_that_bins_depend_on_change_the_preparation() -> None:
     key = DMLGBMClassifier().preparation_key()
-    assert DMLGBMClassifier(num_leaves=7, learning_rate=0.3, class_weight="balanced").preparation_key() == key
-    for other in ({"max_bin": 15}, {"subsample_for_bin": 100}, {"random_state": 1}, {"categorical_feature": ["a"]}):
+    assert DMLGBMClassifier(num_leaves=7, learning_rate=0.3).preparation_key() == key
+    for other in (
+        {"max_bin": 15},
+        {"subsample_for_bin": 100},
+        {"random_state": 1},
+        {"categorical_feature": ["a"]},
+        {"class_weight": "balanced"},
+        {"class_weight": {0: 2.0}},
+    ):
         estimator = DMLGBMClassifier(**other)
         assert estimator.preparation_key() != key
         with pytest.raises(ValueError, match="call prepare again"):
