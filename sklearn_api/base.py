@@ -26,10 +26,10 @@ from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
 from sklearn_api.backends import lazy_on_collections, warn_of_cluster_parameters
-from sklearn_api.columns import table_like
+from sklearn_api.columns import columns_of, table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
-from sklearn_api.fitting import NamedRows, boost
+from sklearn_api.fitting import NamedRows, boost, n_outputs_of
 from sklearn_api.holdout import Split, taken
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import canonical_parameters
@@ -37,6 +37,8 @@ from sklearn_api.parameter_values import EngineParameters, checked_iterations, e
 from sklearn_api.partitions import Target
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
+from sklearn_api.scoring import scorer_metrics
+from sklearn_api.stopping import TRAINING, warn_of_rounds_without_sets
 from sklearn_api.tables import table_from
 from sklearn_api.targets import FloatArray, IntArray
 from sklearn_api.work_sharing import WorkSharing
@@ -50,10 +52,12 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     _target_kind: ClassVar[Target] = "numbers"
     _needs_queries: ClassVar[bool] = False
+    # Of the estimator that a scorer sees while training: scores of evaluation rows, whose numbers are its X.
+    _scores_in_fit: FloatArray | None = None
 
     objective: Any
     n_estimators: int
-    validation_fraction: float
+    validation_fraction: float | None
     eval_metric: Any
     categorical_feature: Any
     handle_unknown: Literal["missing", "error"]
@@ -134,8 +138,10 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
         """An evaluation set in the engine's types, its columns matched to those of the training table."""
 
-    def _engine_parameters(self) -> EngineParameters:
-        parameters = engine_parameters(self.get_params(deep=False))
+    def _engine_parameters(self, *, has_sets: bool = False) -> EngineParameters:
+        given = self.get_params(deep=False)
+        parameters = engine_parameters(given, has_sets=has_sets)
+        warn_of_rounds_without_sets(given, has_sets=has_sets)
         if parameters.train.subsample < 1 and parameters.train.subsample_freq == 0:
             # LightGBM's defaults, but nobody who writes this wants it.
             warnings.warn(
@@ -165,16 +171,12 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         watched: Sequence[NamedRows],
         start: Start,
         callbacks: Sequence[Callback] | None,
+        classes: Labels | None = None,
     ) -> Self:
         """Train on rows that have been checked, and store the result."""
+        learnt_from = training
         if parameters.train.early_stopping_rounds is not None and not watched:
-            rows, groups = self._split(
-                training.table.n_rows, training.target, training.group_starts, parameters.train.seed
-            )
-            learnt_from = taken(training, rows.training, groups and groups.training)
-            watched = [("validation", taken(training, rows.validation, groups and groups.validation))]
-        else:
-            learnt_from = training
+            learnt_from, watched = self._set_aside(training, parameters.train.seed)
         warn_of_cluster_parameters(self)
         result = boost(
             parameters,
@@ -184,6 +186,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             start,
             eval_metric=self.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
+            scorers=scorer_metrics(self, objective, columns_of(training.table), classes, n_outputs_of(objective)),
             report_every=int(self.verbose),
             callbacks=callbacks,
         )
@@ -191,6 +194,18 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         for name in ("plan_", "fit_report_"):
             self.__dict__.pop(name, None)  # of an earlier fit on a cluster
         return self
+
+    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, list[NamedRows]]:
+        """The rows to learn from, and those that early stopping watches where `fit` got none."""
+        if self.validation_fraction is None:
+            return training, [(TRAINING, training)]
+        rows, groups = self._split(training.table.n_rows, training.target, training.group_starts, seed)
+        watched = taken(training, rows.validation, groups and groups.validation)
+        return taken(training, rows.training, groups and groups.training), [("validation", watched)]
+
+    def _share_to_watch(self) -> float:
+        assert self.validation_fraction is not None
+        return float(self.validation_fraction)
 
     def _store(self, result: TrainingResult) -> None:
         self._store_booster(result.booster)
@@ -224,6 +239,8 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def _raw_scores(self, X: Any, num_iteration: int | None = None) -> FloatArray:
         """Scores before any link function, [output, row]."""
+        if self._scores_in_fit is not None:
+            return self._scores_in_fit[:, X[:, 0]]
         known = self._known_scores(X, num_iteration)
         if known is not None:
             return known

@@ -83,9 +83,13 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         categorical_feature: CategoricalFeature = "auto",
         handle_unknown: Literal["missing", "error"] = "missing",
         precision: Literal["auto", "fast", "exact"] = "auto",
-        early_stopping: bool = False,
-        early_stopping_rounds: int = 10,
-        validation_fraction: float = 0.1,
+        early_stopping: bool | Literal["auto"] = "auto",
+        early_stopping_rounds: int | None = None,
+        early_stopping_min_delta: float = 0.0,
+        early_stopping_sets: str | Sequence[str] | None = None,
+        first_metric_only: bool = False,
+        scoring: str | Callable[..., float] | None = None,
+        validation_fraction: float | None = 0.1,
         eval_metric: EvalMetric = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -119,7 +123,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
             rows = CollectionInput(X, y, sample_weight, init_score)
             return fit_collection(self, rows, given, init_model, callbacks, client)
         refuse_client(client)
-        parameters = self._engine_parameters()
+        parameters = self._engine_parameters(has_sets=bool(given))
         start = self._starting_point(init_model)
         table = self._training_table(X, start)
         classes, target = encoded_labels(y, table.n_rows)
@@ -131,7 +135,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         training = RowData(table, target, weight, scores)
         columns = columns_of(table)
         watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
-        self._fit_rows(parameters, objective, training, watched, start, callbacks)
+        self._fit_rows(parameters, objective, training, watched, start, callbacks, classes)
         self.classes_ = classes
         return self
 
@@ -193,7 +197,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
     def _split(
         self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
     ) -> tuple[Split, Split | None]:
-        return split_classes(target, float(self.validation_fraction), seed), None
+        return split_classes(target, self._share_to_watch(), seed), None
 
 
 def _probabilities(score: FloatArray) -> FloatArray:

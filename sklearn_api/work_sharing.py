@@ -30,6 +30,7 @@ from gbdt.training import TrainingResult
 from sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
 from sklearn_api.parameter_values import EngineParameters, engine_parameters, is_whole_number, n_threads_of
 from sklearn_api.prepared_rows import PreparedRows, StagedScores, preparation_setting, prepared_rows
+from sklearn_api.stopping import stopping_rounds
 
 if TYPE_CHECKING:
     from gbdt.table import Table
@@ -82,7 +83,6 @@ class WorkSharing(BaseEstimator):
 
     objective: Any
     n_estimators: int
-    early_stopping: bool
     random_state: Any
     handle_unknown: Any
     n_jobs: int | None
@@ -93,7 +93,7 @@ class WorkSharing(BaseEstimator):
     _run: ContinuedRun | None = None
 
     @abstractmethod
-    def _engine_parameters(self) -> EngineParameters:
+    def _engine_parameters(self, *, has_sets: bool = False) -> EngineParameters:
         """The parameters, checked, with the warnings of `fit`."""
 
     @abstractmethod
@@ -198,7 +198,8 @@ class WorkSharing(BaseEstimator):
         own_fit = type(self).fit.__module__.startswith(f"{__package__}.")
         only_rows = all(name in _ROW_ARGUMENTS or value is None for name, value in fit_params.items())
         draws_seed = hasattr(self.random_state, "randint") or hasattr(self.random_state, "integers")
-        return own_fit and only_rows and not (self.early_stopping or self.warm_start or self.verbose or draws_seed)
+        stops = stopping_rounds(vars(self), has_sets=False) is not None
+        return own_fit and only_rows and not (stops or self.warm_start or self.verbose or draws_seed)
 
 
 def _without_length(parameters: TrainParameters) -> TrainParameters:
