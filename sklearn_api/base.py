@@ -1,7 +1,8 @@
 """What the three estimators share: parameters, one way to train, one way to predict, saving.
 
 An estimator turns what the user passes into the engine's own types (`RowData`), trains, and stores the result. Nothing
-is stored before training has succeeded, so a failed `fit` leaves a fitted estimator as it was.
+is stored before training has succeeded, so a failed `fit` leaves a fitted estimator as it was. Then all of it is stored
+by one assignment, and a prediction reads it once: another thread may predict while this one fits.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
-from sklearn_api.backends import lazy_on_collections, warn_of_cluster_parameters
+from sklearn_api.backends import lazy_on_collections, snapshot, warn_of_cluster_parameters
 from sklearn_api.columns import columns_of, table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
@@ -70,6 +71,9 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     max_restarts: int
     checkpoint_dir: str | os.PathLike[str] | None
 
+    best_iteration_: int | None
+    n_iter_: int
+
     @classmethod
     def _get_param_names(cls) -> list[str]:
         # A search asks for them several times a fit, and reading a signature takes as long as a small tree.
@@ -97,7 +101,8 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file that holds no code; `dmlgbm.load_model` reads it."""
         check_is_fitted(self)
-        described = replace(self.booster_, metadata={"estimator": saved_state(self)})
+        own = snapshot(self)
+        described = replace(own.booster_, metadata={"estimator": saved_state(own)})
         write_atomically(path, described.to_bytes())
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -114,7 +119,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         state = dict(super().__getstate__())
         state.pop("_run", None)
         if "booster_" in state:
-            state["booster_"] = self.booster_.to_bytes()
+            state["booster_"] = state["booster_"].to_bytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -152,7 +157,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         return parameters
 
     def _starting_point(self, init_model: Any) -> Start:
-        own = self if self.warm_start and self.__sklearn_is_fitted__() else None
+        own = snapshot(self) if self.warm_start and self.__sklearn_is_fitted__() else None
         return starting_point(init_model, own)
 
     def _training_table(self, X: Any, start: Start) -> Table:
@@ -190,9 +195,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             report_every=int(self.verbose),
             callbacks=callbacks,
         )
-        self._store(result)
-        for name in ("plan_", "fit_report_"):
-            self.__dict__.pop(name, None)  # of an earlier fit on a cluster
+        self._store(result, classes)
         return self
 
     def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, list[NamedRows]]:
@@ -207,20 +210,18 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         assert self.validation_fraction is not None
         return float(self.validation_fraction)
 
-    def _store(self, result: TrainingResult) -> None:
-        self._store_booster(result.booster)
-        self.evals_result_ = result.evaluations
-        self.best_iteration_ = result.best_iteration
-        self.best_score_ = result.best_score
-
-    def _store_booster(self, booster: Booster) -> None:
-        self.booster_ = booster
-        self.n_iter_ = booster.n_iterations
-        self.n_features_in_ = booster.n_features
-        if booster.feature_names is not None:
-            self.feature_names_in_ = np.array(booster.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
+    def _store(self, result: TrainingResult, classes: Labels | None = None, **more: Any) -> None:
+        """Become what a fit made, in one step: nobody sees a part of it, or anything that an earlier fit left."""
+        fitted = {
+            **_described(result.booster),
+            "evals_result_": result.evaluations,
+            "best_iteration_": result.best_iteration,
+            "best_score_": result.best_score,
+            **({} if classes is None else {"classes_": classes}),
+            **more,
+        }
+        kept = {name: value for name, value in dict(vars(self)).items() if name not in _FITTED}
+        self.__dict__ = {**kept, **fitted}
 
     # Prediction.
 
@@ -250,6 +251,26 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
         return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))
+
+
+# Everything that a fit may store.
+_FITTED = frozenset(
+    {
+        *("booster_", "n_iter_", "n_features_in_", "feature_names_in_", "classes_", "evals_result_"),
+        *("best_iteration_", "best_score_", "plan_", "fit_report_", "_run"),
+    }
+)
+
+
+def _described(booster: Booster) -> dict[str, Any]:
+    """A model, and what scikit-learn wants to know of it."""
+    names = booster.feature_names
+    return {
+        "booster_": booster,
+        "n_iter_": booster.n_iterations,
+        "n_features_in_": booster.n_features,
+        **({} if names is None else {"feature_names_in_": np.array(names, dtype=object)}),
+    }
 
 
 @functools.cache

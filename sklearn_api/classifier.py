@@ -53,6 +53,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
     _target_kind = "classes"
 
     class_weight: Any
+    classes_: Labels
 
     @stores_parameters
     def __init__(
@@ -135,9 +136,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         training = RowData(table, target, weight, scores)
         columns = columns_of(table)
         watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
-        self._fit_rows(parameters, objective, training, watched, start, callbacks, classes)
-        self.classes_ = classes
-        return self
+        return self._fit_rows(parameters, objective, training, watched, start, callbacks, classes)
 
     @property
     def n_classes_(self) -> int:

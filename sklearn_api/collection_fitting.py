@@ -167,11 +167,7 @@ class _CollectionFit:
             partition, row = place_of_row(training.cuts, error.row)
             place = f"row {sum(described.lengths[:partition]) + row} of X (row {row} of partition {partition})"
             raise RowError(error.subject, error.row, error.problem, place) from None
-        estimator._store(result.training)
-        estimator.plan_ = result.plan
-        estimator.fit_report_ = result.report
-        if classes is not None:
-            estimator.classes_ = classes
+        estimator._store(result.training, classes, plan_=result.plan, fit_report_=result.report)
 
     def _described(self, rows: CollectionInput) -> Described:
         estimator = self._estimator

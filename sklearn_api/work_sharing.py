@@ -34,6 +34,7 @@ from sklearn_api.stopping import stopping_rounds
 
 if TYPE_CHECKING:
     from gbdt.table import Table
+    from sklearn_api.labels import Labels
     from sklearn_api.targets import FloatArray
 
 # The arguments of `fit` that belong to the rows; with any other, a fit is not shared.
@@ -97,7 +98,7 @@ class WorkSharing(BaseEstimator):
         """The parameters, checked, with the warnings of `fit`."""
 
     @abstractmethod
-    def _store(self, result: TrainingResult) -> None:
+    def _store(self, result: TrainingResult, classes: Labels | None = None, **more: Any) -> None:
         """Become a fitted estimator."""
 
     @abstractmethod
@@ -175,22 +176,20 @@ class WorkSharing(BaseEstimator):
         return self._keep_run(run, run.training.advance(parameters.train))
 
     def _keep_run(self, run: ContinuedRun, booster: Booster) -> Self:
-        self._store(TrainingResult(booster, {}, None, None, None))
-        if run.prepared.classes is not None:
-            self.classes_ = run.prepared.classes
-        self._run = run
+        self._store(TrainingResult(booster, {}, None, None, None), run.prepared.classes, _run=run)
         return self
 
     def _known_scores(self, X: Any, num_iteration: int | None) -> FloatArray | None:
         """The scores of all iterations by way of those that are known; None if this estimator remembers none."""
         run = self._run
-        if run is None or run.training.booster is not self.booster_:
+        if run is None or self._n_iterations(num_iteration) != self.booster_.n_iterations:
             return None
-        if self._n_iterations(num_iteration) != self.booster_.n_iterations:
+        reached = run.training.reached
+        if reached.booster is not self.booster_:
             return None
         predicted = run.prepared.predicted
         if predicted.are_training_rows(X) and run.prepared.init_score is None:
-            return run.training.scores.copy()
+            return reached.scores.copy()
         table = predicted.table_of(X, self.handle_unknown, self._table_to_predict)
         return run.scores.raw_scores(self.booster_, table, n_threads_of(self.n_jobs))
 
