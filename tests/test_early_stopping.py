@@ -210,6 +210,55 @@ def test_a_metric_that_is_not_a_number_at_first_is_improved_by_one_that_is() -> 
     assert reason == "valid l2 has not improved for 2 iterations"
 
 
+@pytest.mark.parity
+@pytest.mark.parametrize("first_metric_only", [False, True])
+@pytest.mark.parametrize("min_delta", [0.0, 0.3])
+def test_decisions_are_those_of_lightgbm(first_metric_only: bool, min_delta: float) -> None:
+    """Both are shown the same values of two metrics on two sets, drawn at random."""
+    lightgbm = pytest.importorskip("lightgbm")
+    random = np.random.default_rng(2)
+    metrics = {"l2": False, "auc": True}
+    seen = set()
+    for _ in range(30):
+        steps = random.normal(size=(2, 2, 12)) + np.array([[-0.5], [0.5]])  # both metrics tend to improve
+        values = steps.cumsum(axis=-1)  # [set, metric, iteration]
+        training = lightgbm.Dataset(X, Y)
+        sets = [lightgbm.Dataset(X, Y, reference=training) for _ in range(2)]
+        shown = [iter(values[k].T.tolist()) for k in range(2)]
+
+        def show(predicted: Any, data: Any, sets: Any = sets, shown: Any = shown) -> Any:
+            return [(m, v, up) for (m, up), v in zip(metrics.items(), next(shown[sets.index(data)]), strict=True)]
+
+        theirs = lightgbm.train(
+            {"verbosity": -1, "metric": "none", "num_leaves": 2, "num_threads": 1},
+            training,
+            12,
+            sets,
+            ["one", "two"],
+            feval=show,
+            callbacks=[lightgbm.early_stopping(4, first_metric_only, verbose=False, min_delta=min_delta)],
+        )
+        stopping = EarlyStopping(
+            TrainParameters(
+                early_stopping_rounds=4, early_stopping_min_delta=min_delta, first_metric_only=first_metric_only
+            )
+        )
+        n_iterations = 12 - len(list(shown[0]))
+        for n in range(n_iterations):
+            told = [
+                Evaluation(name, metric, float(values[k, m, n]), up)
+                for k, name in enumerate(["one", "two"])
+                for m, (metric, up) in enumerate(metrics.items())
+            ]
+            reason = stopping.update(n + 1, told)
+            assert reason is None or n + 1 == n_iterations
+        assert reason is not None or n_iterations == 12
+        if reason is None or n_iterations < 12:  # in the very last iteration LightGBM asks the first metric only
+            assert stopping.best_iteration == theirs.best_iteration
+        seen.add((n_iterations, theirs.best_iteration))
+    assert len(seen) > 3
+
+
 # Going on.
 
 
