@@ -7,7 +7,7 @@ whatever grows them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -17,7 +17,8 @@ import numpy.typing as npt
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback, Evaluation, TrainingState
 from gbdt.dataset import Dataset
-from gbdt.evaluation import EarlyStopping, Evaluator
+from gbdt.early_stopping import EarlyStopping
+from gbdt.evaluation import Evaluator
 from gbdt.exchange import ALONE, Exchange
 from gbdt.grown_tree import GrownTree
 from gbdt.leaf_fitting import add_to_scores, newton_values, percentile_values
@@ -180,10 +181,11 @@ class BoostingRun:
 
 @dataclass(frozen=True)
 class Finished:
-    """Iterations of this fit that were made before, and what was measured after each of them."""
+    """Iterations of this fit that were made before, and what was measured before them and after each of them."""
 
     trees: tuple[Tree, ...] = ()
     evaluations: tuple[tuple[Evaluation, ...], ...] = ()
+    at_start: tuple[Evaluation, ...] = ()
 
 
 NOTHING_FINISHED = Finished()
@@ -197,6 +199,8 @@ class IterationReport:
     n_iterations: int  # asked for
     new_trees: Booster  # the trees of this iteration alone
     evaluations: list[Evaluation]
+    # What the model that training goes on from was worth, where early stopping has to know.
+    at_start: tuple[Evaluation, ...] = field(default=(), kw_only=True)
 
 
 def boost(
@@ -211,11 +215,16 @@ def boost(
 ) -> TrainingResult:
     """Add iterations to `start`. Callbacks and `on_iteration` are called where the exchange leads."""
     parameters = run.parameters
-    stopping = EarlyStopping(parameters.early_stopping_rounds) if parameters.early_stopping_rounds else None
+    stopping = EarlyStopping(parameters) if parameters.early_stopping_rounds else None
     history: dict[str, dict[str, list[float]]] = {}
     trees: list[Tree] = [*start.trees, *finished.trees]
     n_finished = len(finished.trees) // start.n_outputs
     reason = None
+    at_start = finished.at_start
+    if stopping is not None and start.trees and not n_finished:
+        at_start = tuple(evaluation for evaluator in evaluators for evaluation in evaluator.measure(start))
+    if stopping is not None and at_start:
+        stopping.note(start.n_iterations, list(at_start))
     for iteration, evaluations in enumerate(finished.evaluations, 1):
         reason = _noted(history, stopping, start.n_iterations + iteration, list(evaluations))
     anybody_watches = bool(exchange.maximum(np.array([len(callbacks)], np.float64))[0])
@@ -228,7 +237,7 @@ def boost(
         measured = [evaluation for evaluator in evaluators for evaluation in evaluator.evaluate(latest)]
         reason = _noted(history, stopping, start.n_iterations + iteration, measured)
         if on_iteration is not None and exchange.leads:
-            on_iteration(IterationReport(iteration, parameters.n_estimators, latest, measured))
+            on_iteration(IterationReport(iteration, parameters.n_estimators, latest, measured, at_start=at_start))
         if anybody_watches:
             state = TrainingState(iteration, parameters.n_estimators, measured, lambda: _with_trees(start, trees))
             state.stop_reason = reason
@@ -236,9 +245,9 @@ def boost(
                 callback(state)
             reason = _agreed(state.stop_reason, exchange)
     booster = _with_trees(start, trees)
-    if stopping is None or stopping.best_iteration == 0:
+    if stopping is None:
         return TrainingResult(booster, history, None, None, reason)
-    return TrainingResult(booster, history, stopping.best_iteration, _by_set(stopping.best_evaluations), reason)
+    return TrainingResult(booster, history, stopping.best_iteration, stopping.best_score, reason)
 
 
 def _noted(
@@ -266,10 +275,3 @@ def _agreed(reason: str | None, exchange: Exchange) -> str | None:
 
 def _with_trees(start: Booster, trees: Sequence[Tree]) -> Booster:
     return replace(start, trees=tuple(trees), metadata={})
-
-
-def _by_set(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, float]]:
-    scores: dict[str, dict[str, float]] = {}
-    for evaluation in evaluations:
-        scores.setdefault(evaluation.set_name, {})[evaluation.metric] = evaluation.value
-    return scores

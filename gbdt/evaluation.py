@@ -1,4 +1,4 @@
-"""Scores of the evaluation sets while trees are added, their metrics, and when to stop early."""
+"""Scores of the evaluation sets while trees are added, and their metrics."""
 
 from __future__ import annotations
 
@@ -73,13 +73,21 @@ class Evaluator:
 
     def evaluate(self, new_trees: Booster) -> list[Evaluation]:
         """Add the trees of the last iteration and measure."""
-        predictions = []
         for place, part in enumerate(self._parts):
-            scores = new_trees.add_iteration(self._scores[place], part.table, 0, self._workers)
-            self._scores[place] = scores
-            prediction = transform(new_trees.objective, scores)
-            predictions.append(prediction if new_trees.n_outputs > 1 else prediction[0])
-        values = self._means(predictions) | self._others(predictions, new_trees.n_outputs)
+            self._scores[place] = new_trees.add_iteration(self._scores[place], part.table, 0, self._workers)
+        return self.measure(new_trees)
+
+    def measure(self, model: Booster) -> list[Evaluation]:
+        """Measure the scores as they are; the model says what they mean."""
+        several = slice(None) if model.n_outputs > 1 else 0
+        scores = [score[several] for score in self._scores]
+        predictions = [transform(model.objective, score)[several] for score in self._scores]
+        others = [metric for metric in self._metrics if not isinstance(metric.function, MeanMetric)]
+        of_scores = [metric for metric in others if metric.of_raw_scores]
+        of_predictions = [metric for metric in others if not metric.of_raw_scores]
+        values = self._means(predictions)
+        values |= self._others(of_predictions, predictions, model.n_outputs)
+        values |= self._others(of_scores, scores, model.n_outputs)
         return [
             Evaluation(self._name, metric.name, values[metric.name], metric.higher_is_better)
             for metric in self._metrics
@@ -100,10 +108,9 @@ class Evaluator:
             for (name, function), own in zip(means.items(), everywhere, strict=True)
         }
 
-    def _others(self, predictions: list[FloatArray], n_outputs: int) -> dict[str, float]:
+    def _others(self, others: Sequence[Metric], predictions: list[FloatArray], n_outputs: int) -> dict[str, float]:
         """The metrics that need all rows in one place."""
-        others = [metric for metric in self._metrics if not isinstance(metric.function, MeanMetric)]
-        if self._whole is None:
+        if not others or self._whole is None:
             return {}
         prediction = self._whole.joined(predictions, n_outputs)
         values = np.zeros(len(others))
@@ -165,23 +172,3 @@ def _marked_starts(part: EvaluationSet) -> FloatArray:
     if part.group_starts is not None:
         marks[part.group_starts[:-1]] = 1.0
     return marks
-
-
-class EarlyStopping:
-    """Remembers the best iteration of the first metric on the first evaluation set."""
-
-    def __init__(self, patience: int) -> None:
-        self._patience = patience
-        self._best = -np.inf
-        self.best_iteration = 0
-        self.best_evaluations: list[Evaluation] = []
-
-    def update(self, iteration: int, evaluations: list[Evaluation]) -> str | None:
-        """The reason to stop now, if there is one."""
-        watched = evaluations[0]
-        merit = watched.value if watched.higher_is_better else -watched.value
-        if merit > self._best or self.best_iteration == 0:
-            self._best, self.best_iteration, self.best_evaluations = merit, iteration, evaluations
-        if iteration - self.best_iteration < self._patience:
-            return None
-        return f"{watched.set_name} {watched.metric} has not improved for {self._patience} iterations"

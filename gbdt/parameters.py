@@ -48,6 +48,9 @@ class TrainParameters:
     min_data_per_group: int = 100
     precision: Literal["auto", "fast", "exact"] = "auto"
     early_stopping_rounds: int | None = None
+    early_stopping_min_delta: float = 0.0
+    first_metric_only: bool = False
+    early_stopping_sets: tuple[str, ...] | None = None  # names of evaluation sets; None for all
     seed: int = 0
     n_threads: int = 1
 
@@ -67,6 +70,8 @@ class TrainParameters:
         _require(1 <= self.max_cat_threshold <= 4096, "max_cat_threshold", self.max_cat_threshold, "between 1 and 4096")
         rounds = self.early_stopping_rounds
         _require(rounds is None or rounds >= 1, "early_stopping_rounds", rounds, "at least 1")
+        delta = self.early_stopping_min_delta
+        _require(0 <= delta < float("inf"), "early_stopping_min_delta", delta, "at least 0 and finite")
         _require(self.n_threads >= 1, "n_jobs", self.n_threads, "at least 1 thread")
 
 

@@ -7,6 +7,7 @@ but the scores of the rows and its own number: both are kept. No data set is cha
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -27,13 +28,22 @@ FloatArray = npt.NDArray[np.float64]
 _ARRAY_OVERHEAD = 112
 
 
+class Reached(NamedTuple):
+    """The model so far, and the scores [output, row] that it gives the training rows, to the bits of a prediction.
+
+    They belong together, so that a thread that reads while another grows on gets both of the same moment. Nobody
+    writes to the scores.
+    """
+
+    booster: Booster
+    scores: FloatArray
+
+
 class StagedTraining:
     """One run: its model so far and the scores that the next iteration starts from.
 
     Without evaluation sets, callbacks and early stopping, for which the number of iterations asked for matters.
     """
-
-    booster: Booster
 
     def __init__(
         self,
@@ -52,19 +62,20 @@ class StagedTraining:
         self._loss = loss_over(rows, objective, precision)
         start = so_far or empty_model(self._loss, names, categories, first_scores=rows.init_score is None)
         scores = np.repeat(start.base_scores[:, None], dataset.n_rows, axis=1)
-        self._scores: FloatArray = scores if rows.init_score is None else rows.init_score + scores
-        add_trees(dataset, start.trees, self._scores)
-        self.booster = start
+        if rows.init_score is not None:
+            scores = rows.init_score + scores
+        add_trees(dataset, start.trees, scores)
+        self.reached = Reached(start, scores)
 
     @property
-    def scores(self) -> FloatArray:
-        """Scores [output, row] of the training rows, to the bits that a prediction gives; not to be written to."""
-        return self._scores
+    def booster(self) -> Booster:
+        return self.reached.booster
 
     @property
     def n_bytes(self) -> int:
         """Memory that this run alone needs: scores and trees, not the rows it shares with others."""
-        return self._scores.nbytes + sum(map(_tree_bytes, self.booster.trees))
+        reached = self.reached
+        return reached.scores.nbytes + sum(map(_tree_bytes, reached.booster.trees))
 
     def advance(self, parameters: TrainParameters) -> Booster:
         """Grow on until there are `n_estimators` iterations; the other parameters are those of the run."""
@@ -74,14 +85,14 @@ class StagedTraining:
         if parameters.n_estimators == done:
             return self.booster
         # The scores are replaced when all has gone well: an error leaves the run as it was.
-        scores = self._scores.copy()
+        scores = self.reached.scores.copy()
         with (
             Workers(parameters.n_threads) as workers,
             local_run(parameters, self._dataset, self._loss, self._rows, scores, workers) as run,
         ):
             new = [run.iterate(iteration) for iteration in range(done, parameters.n_estimators)]
         trees = (*self.booster.trees, *(tree for trees in new for tree in trees))
-        self._scores, self.booster = scores, replace(self.booster, trees=trees)
+        self.reached = Reached(replace(self.booster, trees=trees), scores)
         return self.booster
 
 

@@ -3,49 +3,74 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from neural.history import TrainingHistory
 
 _MEGABYTE = 1e6
 
+Panel = Callable[[Any, Mapping[str, TrainingHistory]], None]
+"""Draws histories by name into axes."""
+
 
 def plot_history(histories: Any, path: str | os.PathLike[str] | None = None) -> Any:
     """A matplotlib figure of one history (or fitted estimator), or of several by name; written to `path` if given.
 
-    Above: loss by epoch, loss by seconds. Below: score (or loss) by megabytes sent, and for each rank (or each
-    history, where there are several) the share of time spent waiting.
+    Panels: loss by epoch, loss by seconds, score (or loss) by megabytes sent, and for each rank (or each history, where
+    there are several) the share of time spent waiting. A rank that trained alone sent nothing and did not wait: instead
+    of the last two panels there is the score by epoch, if scores were recorded.
     """
     figure_of = _matplotlib_figure()
     named = {name: _history(value) for name, value in _by_name(histories).items()}
-    figure = figure_of(figsize=(10, 7), layout="constrained")
-    axes = figure.subplots(2, 2)
-    for name, history in named.items():
-        epochs = range(1, len(history) + 1)
-        quality = "score" if "score" in history else "loss"
-        axes[0, 0].plot(epochs, history["loss"], marker=".", label=name)
-        axes[0, 1].plot(history.cumulative("seconds"), history["loss"], marker=".", label=name)
-        megabytes = [sent / _MEGABYTE for sent in history.cumulative("bytes_sent")]
-        axes[1, 0].plot(megabytes, history[quality], marker=".", label=name)
-        axes[1, 0].set_ylabel(quality)
-    for place, label in ((axes[0, 0], "epoch"), (axes[0, 1], "seconds"), (axes[1, 0], "megabytes sent by all ranks")):
-        place.set_xlabel(label)
-    for place in axes[0]:
-        place.set_ylabel("loss")
-        place.set_yscale("log")
-    _plot_waiting(axes[1, 1], named)
+    panels: list[Panel] = [_plot_loss_by_epoch, _plot_loss_by_seconds]
+    if any(history.n_ranks > 1 for history in named.values()):
+        panels += [_plot_quality_by_bytes, _plot_waiting]
+    elif any("score" in history for history in named.values()):
+        panels += [_plot_score_by_epoch]
+    n_rows, n_columns = (2, 2) if len(panels) == 4 else (1, len(panels))
+    figure = figure_of(figsize=(5 * n_columns, 3.5 * n_rows), layout="constrained")
+    axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
+    for place, plot in zip(axes, panels, strict=True):
+        plot(place, named)
     if len(named) > 1:
-        axes[0, 0].legend()
+        axes[0].legend()
     if path is not None:
         figure.savefig(path, dpi=120)
     return figure
 
 
+def _plot_loss_by_epoch(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+    for name, history in named.items():
+        place.plot(range(1, len(history) + 1), history["loss"], marker=".", label=name)
+    place.set(xlabel="epoch", ylabel="loss", yscale=_scale_of_loss(named))
+    _tick_whole_numbers(place)
+
+
+def _plot_loss_by_seconds(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+    for name, history in named.items():
+        place.plot(history.cumulative("seconds"), history["loss"], marker=".", label=name)
+    place.set(xlabel="seconds", ylabel="loss", yscale=_scale_of_loss(named))
+
+
+def _plot_quality_by_bytes(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+    for name, history in named.items():
+        quality = "score" if "score" in history else "loss"
+        megabytes = [sent / _MEGABYTE for sent in history.cumulative("bytes_sent")]
+        place.plot(megabytes, history[quality], marker=".", label=name)
+        place.set_ylabel(quality)
+    place.set_xlabel("megabytes sent by all ranks")
+
+
+def _plot_score_by_epoch(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+    for name, history in named.items():
+        if "score" in history:
+            place.plot(range(1, len(history) + 1), history["score"], marker=".", label=name)
+    place.set(xlabel="epoch", ylabel="score")
+    _tick_whole_numbers(place)
+
+
 def _plot_waiting(place: Any, named: Mapping[str, TrainingHistory]) -> None:
-    place.set_xlabel("epoch")
-    place.set_ylabel("share of time spent waiting")
-    place.set_ylim(0, 1)
     if len(named) > 1:
         lines = {name: (history["wait_seconds"], history["seconds"]) for name, history in named.items()}
     else:
@@ -55,7 +80,19 @@ def _plot_waiting(place: Any, named: Mapping[str, TrainingHistory]) -> None:
     for name, (waited, seconds) in lines.items():
         shares = [wait / total if total else 0.0 for wait, total in zip(waited, seconds, strict=True)]
         place.plot(range(1, len(shares) + 1), shares, marker=".", label=name)
+    place.set(xlabel="epoch", ylabel="share of time spent waiting", ylim=(0, 1))
+    _tick_whole_numbers(place)
     place.legend()
+
+
+def _scale_of_loss(named: Mapping[str, TrainingHistory]) -> str:
+    """Logarithmic for losses of several orders of magnitude: for others its ticks are hard to read."""
+    losses = [loss for history in named.values() for loss in history["loss"]]
+    return "log" if 0 < 10 * min(losses) <= max(losses) else "linear"
+
+
+def _tick_whole_numbers(place: Any) -> None:
+    place.xaxis.get_major_locator().set_params(integer=True)
 
 
 def bar_chart(names: Sequence[str], panels: Mapping[str, Sequence[float]], path: str | os.PathLike[str] | None) -> Any:

@@ -58,13 +58,14 @@ def lazy_on_collections(columns: Columns = numbered) -> Callable[[Method], Metho
 
         @functools.wraps(method)
         def call(self: Any, X: Any, *given: Any, **options: Any) -> Any:
+            own = snapshot(self)
             if not is_collection(X):
-                return method(self, X, *given, **options)
-            bound = signature.bind(self, X, *given, **options)
+                return method(own, X, *given, **options)
+            bound = signature.bind(own, X, *given, **options)
             arguments = {name: value for name, value in bound.arguments.items() if name not in ("self", "X")}
             if is_spark_frame(X):
-                return _predicted_column(self, X, _Call(method.__name__, arguments))
-            return _predicted_lazily(self, X, _Call(method.__name__, arguments), columns)
+                return _predicted_column(own, X, _Call(method.__name__, arguments))
+            return _predicted_lazily(own, X, _Call(method.__name__, arguments), columns)
 
         return call  # type: ignore[return-value]
 
@@ -77,10 +78,11 @@ def staged_on_collections(stage: str) -> Callable[[Method], Method]:
     def decorate(method: Method) -> Method:
         @functools.wraps(method)
         def call(self: Any, X: Any) -> Any:
+            own = snapshot(self)
             if not is_collection(X):
-                return method(self, X)
-            check_is_fitted(self)
-            return (getattr(self, stage)(X, num_iteration=n + 1) for n in range(self.n_iter_))
+                return method(own, X)
+            check_is_fitted(own)
+            return (getattr(own, stage)(X, num_iteration=n + 1) for n in range(own.n_iter_))
 
         return call  # type: ignore[return-value]
 
@@ -99,7 +101,7 @@ class _Call:
         return "rawPrediction" if self._arguments.get("raw_score") else _COLUMN_NAMES[self._method]
 
     def __call__(self, estimator: Any, X: Any, n_threads: int) -> npt.NDArray[Any]:
-        own = _snapshot(estimator)
+        own = snapshot(estimator)
         own.n_jobs = n_threads
         return getattr(own, self._method)(X, **self._arguments)
 
@@ -112,7 +114,7 @@ def _predicted_lazily(estimator: Any, X: Any, call: _Call, columns: Columns) -> 
     example = call(estimator, _missing_row(X, estimator.n_features_in_), 1)
     names = columns(estimator, example.shape[1]) if example.ndim == 2 else ()
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
-    return predict_blocks(X, _snapshot(estimator), BlockPrediction(call, example, names, max_threads))
+    return predict_blocks(X, estimator, BlockPrediction(call, example, names, max_threads))
 
 
 # What the column of a prediction on Spark is called: Spark ML's names, as far as it has them.
@@ -129,7 +131,7 @@ def _predicted_column(estimator: Any, X: Any, call: _Call) -> Any:
     example = call(estimator, _missing_table(booster), 1)
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
     prediction = ColumnPrediction(call, example, call.column_name, max_threads)
-    return predict_column(X, columns, _snapshot(estimator), prediction)
+    return predict_column(X, columns, estimator, prediction)
 
 
 def _missing_table(booster: Any) -> Any:
@@ -140,11 +142,15 @@ def _missing_table(booster: Any) -> Any:
     return pa.table({name: pa.nulls(1) for name in booster.feature_names})
 
 
-def _snapshot(estimator: Any) -> Any:
-    """The estimator as it is now: a later fit must not change a prediction that has not been computed yet."""
-    snapshot = object.__new__(type(estimator))
-    vars(snapshot).update(vars(estimator))
-    return snapshot
+def snapshot(estimator: Any) -> Any:
+    """The estimator as it is now, read at once.
+
+    A fit meanwhile, in another thread, must not mix with a prediction, nor a later fit change one that has not been
+    computed yet.
+    """
+    own = object.__new__(type(estimator))
+    vars(own).update(vars(estimator))
+    return own
 
 
 def _missing_row(X: Any, n_features: int) -> Any:

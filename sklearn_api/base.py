@@ -1,7 +1,8 @@
 """What the three estimators share: parameters, one way to train, one way to predict, saving.
 
 An estimator turns what the user passes into the engine's own types (`RowData`), trains, and stores the result. Nothing
-is stored before training has succeeded, so a failed `fit` leaves a fitted estimator as it was.
+is stored before training has succeeded, so a failed `fit` leaves a fitted estimator as it was. Then all of it is stored
+by one assignment, and a prediction reads it once: another thread may predict while this one fits.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
-from sklearn_api.backends import lazy_on_collections, warn_of_cluster_parameters
-from sklearn_api.columns import table_like
+from sklearn_api.backends import lazy_on_collections, snapshot, warn_of_cluster_parameters
+from sklearn_api.columns import columns_of, table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
-from sklearn_api.fitting import NamedRows, boost
+from sklearn_api.fitting import NamedRows, boost, n_outputs_of
 from sklearn_api.holdout import Split, numbered, taken
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import canonical_parameters
@@ -37,6 +38,8 @@ from sklearn_api.parameter_values import EngineParameters, checked_iterations, e
 from sklearn_api.partitions import Target
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
+from sklearn_api.scoring import scorer_metrics
+from sklearn_api.stopping import TRAINING, warn_of_rounds_without_sets
 from sklearn_api.tables import listed_categories, table_from
 from sklearn_api.targets import FloatArray, IntArray
 from sklearn_api.weightless_rows import weighing_rows
@@ -51,11 +54,13 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     _target_kind: ClassVar[Target] = "numbers"
     _needs_queries: ClassVar[bool] = False
+    # Of the estimator that a scorer sees while training: scores of evaluation rows, whose numbers are its X.
+    _scores_in_fit: FloatArray | None = None
 
     objective: Any
     n_estimators: int
     subsample: float
-    validation_fraction: float
+    validation_fraction: float | None
     eval_metric: Any
     categorical_feature: Any
     handle_unknown: Literal["missing", "error"]
@@ -67,6 +72,9 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     top_k: int
     max_restarts: int
     checkpoint_dir: str | os.PathLike[str] | None
+
+    best_iteration_: int | None
+    n_iter_: int
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
@@ -95,7 +103,8 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file that holds no code; `dmlgbm.load_model` reads it."""
         check_is_fitted(self)
-        described = replace(self.booster_, metadata={"estimator": saved_state(self)})
+        own = snapshot(self)
+        described = replace(own.booster_, metadata={"estimator": saved_state(own)})
         write_atomically(path, described.to_bytes())
 
     def __sklearn_is_fitted__(self) -> bool:
@@ -112,7 +121,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         state = dict(super().__getstate__())
         state.pop("_run", None)
         if "booster_" in state:
-            state["booster_"] = self.booster_.to_bytes()
+            state["booster_"] = state["booster_"].to_bytes()
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -136,8 +145,10 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
         """An evaluation set in the engine's types, its columns matched to those of the training table."""
 
-    def _engine_parameters(self) -> EngineParameters:
-        parameters = engine_parameters(self.get_params(deep=False))
+    def _engine_parameters(self, *, has_sets: bool = False) -> EngineParameters:
+        given = self.get_params(deep=False)
+        parameters = engine_parameters(given, has_sets=has_sets)
+        warn_of_rounds_without_sets(given, has_sets=has_sets)
         if parameters.train.subsample < 1 and parameters.train.subsample_freq == 0:
             # LightGBM's defaults, but nobody who writes this wants it.
             warnings.warn(
@@ -148,7 +159,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         return parameters
 
     def _starting_point(self, init_model: Any) -> Start:
-        own = self if self.warm_start and self.__sklearn_is_fitted__() else None
+        own = snapshot(self) if self.warm_start and self.__sklearn_is_fitted__() else None
         return starting_point(init_model, own)
 
     def _training_table(self, X: Any, start: Start) -> Table:
@@ -171,16 +182,12 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         watched: Sequence[NamedRows],
         start: Start,
         callbacks: Sequence[Callback] | None,
+        classes: Labels | None = None,
     ) -> Self:
         """Train on rows that have been checked, and store the result."""
+        learnt_from = training
         if parameters.train.early_stopping_rounds is not None and not watched:
-            rows, groups = self._split(
-                training.table.n_rows, training.target, training.group_starts, parameters.train.seed
-            )
-            learnt_from = taken(numbered(training), rows.training, groups and groups.training)
-            watched = [("validation", taken(training, rows.validation, groups and groups.validation))]
-        else:
-            learnt_from = training
+            learnt_from, watched = self._set_aside(training, parameters.train.seed)
         warn_of_cluster_parameters(self)
         result = boost(
             parameters,
@@ -190,20 +197,38 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             start,
             eval_metric=self.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
+            scorers=scorer_metrics(self, objective, columns_of(training.table), classes, n_outputs_of(objective)),
             report_every=int(self.verbose),
             callbacks=callbacks,
         )
-        self._store(result)
-        for name in ("plan_", "fit_report_"):
-            self.__dict__.pop(name, None)  # of an earlier fit on a cluster
+        self._store(result, classes)
         return self
 
-    def _store(self, result: TrainingResult) -> None:
+    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, list[NamedRows]]:
+        """The rows to learn from, and those that early stopping watches where `fit` got none."""
+        if self.validation_fraction is None:
+            return training, [(TRAINING, training)]
+        rows, groups = self._split(training.table.n_rows, training.target, training.group_starts, seed)
+        watched = taken(training, rows.validation, groups and groups.validation)
+        return taken(numbered(training), rows.training, groups and groups.training), [("validation", watched)]
+
+    def _share_to_watch(self) -> float:
+        assert self.validation_fraction is not None
+        return float(self.validation_fraction)
+
+    def _store(self, result: TrainingResult, classes: Labels | None = None, **more: Any) -> None:
+        """Become what a fit made, in one step: nobody sees a part of it, or anything that an earlier fit left."""
         self._warn_of_empty_bags(result.booster)
-        self._store_booster(result.booster)
-        self.evals_result_ = result.evaluations
-        self.best_iteration_ = result.best_iteration
-        self.best_score_ = result.best_score
+        fitted = {
+            **_described(result.booster),
+            "evals_result_": result.evaluations,
+            "best_iteration_": result.best_iteration,
+            "best_score_": result.best_score,
+            **({} if classes is None else {"classes_": classes}),
+            **more,
+        }
+        kept = {name: value for name, value in dict(vars(self)).items() if name not in _FITTED}
+        self.__dict__ = {**kept, **fitted}
 
     def _warn_of_empty_bags(self, booster: Booster) -> None:
         """Trees over no rows are constant: a fit on a cluster learns that here as well."""
@@ -214,15 +239,6 @@ class BoostedTrees(WorkSharing, BaseEstimator):
                 "nothing to the model: raise subsample.",
                 stacklevel=5,
             )
-
-    def _store_booster(self, booster: Booster) -> None:
-        self.booster_ = booster
-        self.n_iter_ = booster.n_iterations
-        self.n_features_in_ = booster.n_features
-        if booster.feature_names is not None:
-            self.feature_names_in_ = np.array(booster.feature_names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     # Prediction.
 
@@ -241,6 +257,8 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def _raw_scores(self, X: Any, num_iteration: int | None = None) -> FloatArray:
         """Scores before any link function, [output, row]."""
+        if self._scores_in_fit is not None:
+            return self._scores_in_fit[:, X[:, 0]]
         known = self._known_scores(X, num_iteration)
         if known is not None:
             return known
@@ -250,6 +268,26 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
         return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))
+
+
+# Everything that a fit may store.
+_FITTED = frozenset(
+    {
+        *("booster_", "n_iter_", "n_features_in_", "feature_names_in_", "classes_", "evals_result_"),
+        *("best_iteration_", "best_score_", "plan_", "fit_report_", "_run"),
+    }
+)
+
+
+def _described(booster: Booster) -> dict[str, Any]:
+    """A model, and what scikit-learn wants to know of it."""
+    names = booster.feature_names
+    return {
+        "booster_": booster,
+        "n_iter_": booster.n_iterations,
+        "n_features_in_": booster.n_features,
+        **({} if names is None else {"feature_names_in_": np.array(names, dtype=object)}),
+    }
 
 
 @functools.cache

@@ -54,6 +54,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
     _target_kind = "classes"
 
     class_weight: Any
+    classes_: Labels
 
     @stores_parameters
     def __init__(
@@ -85,9 +86,13 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         categorical_feature: CategoricalFeature = "auto",
         handle_unknown: Literal["missing", "error"] = "missing",
         precision: Literal["auto", "fast", "exact"] = "auto",
-        early_stopping: bool = False,
-        early_stopping_rounds: int = 10,
-        validation_fraction: float = 0.1,
+        early_stopping: bool | Literal["auto"] = "auto",
+        early_stopping_rounds: int | None = None,
+        early_stopping_min_delta: float = 0.0,
+        early_stopping_sets: str | Sequence[str] | None = None,
+        first_metric_only: bool = False,
+        scoring: str | Callable[..., float] | None = None,
+        validation_fraction: float | None = 0.1,
         eval_metric: EvalMetric = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -121,7 +126,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
             given_rows = CollectionInput(X, y, sample_weight, init_score)
             return fit_collection(self, given_rows, given, init_model, callbacks, client)
         refuse_client(client)
-        parameters = self._engine_parameters()
+        parameters = self._engine_parameters(has_sets=bool(given))
         start = self._starting_point(init_model)
         table = self._training_table(X, start)
         classes, target = encoded_labels(y, table.n_rows)
@@ -135,9 +140,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         training = replace(rows, weight=weight)
         columns = columns_of(training.table)
         watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
-        self._fit_rows(parameters, objective, training, watched, start, callbacks)
-        self.classes_ = classes
-        return self
+        return self._fit_rows(parameters, objective, training, watched, start, callbacks, classes)
 
     @property
     def n_classes_(self) -> int:
@@ -197,7 +200,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
     def _split(
         self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
     ) -> tuple[Split, Split | None]:
-        return split_classes(target, float(self.validation_fraction), seed), None
+        return split_classes(target, self._share_to_watch(), seed), None
 
 
 def _probabilities(score: FloatArray) -> FloatArray:

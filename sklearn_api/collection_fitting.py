@@ -27,11 +27,14 @@ from sklearn_api.partition_rows import RowRules, place_of_row, rows_of
 from sklearn_api.partition_schema import LabelSummary, merged_labels, unified_columns
 from sklearn_api.partitions import PartitionReader
 from sklearn_api.row_data import RowData
+from sklearn_api.scoring import scorer_metrics
+from sklearn_api.stopping import TRAINING, watching
 from sklearn_api.targets import FloatArray
 
 if TYPE_CHECKING:
     from gbdt.booster import Booster
     from gbdt.objectives import ObjectiveSettings
+    from gbdt.parameters import TrainParameters
     from gbdt.ranks.job import ClusterJob, ClusterResult
     from gbdt.ranks.row_set import RowSet
     from sklearn_api.base import BoostedTrees
@@ -73,6 +76,9 @@ class Place(Protocol):
     def first_share(self, rows: Any) -> RowData:
         """The rows of one share, here."""
 
+    def digest(self, rows: Any, name: str) -> int:
+        """A number that is the same for sets of the same rows in the same order."""
+
     def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
         """Train there."""
 
@@ -86,7 +92,7 @@ def fit_collection(
     client: Any = None,
 ) -> Estimator:
     """Train where the rows are (on the workers of a client, on the executors of Spark), and store the result."""
-    parameters = estimator._engine_parameters()
+    parameters = estimator._engine_parameters(has_sets=bool(given))
     start = estimator._starting_point(init_model)
     with _place_of(rows, given, client) as place:
         fit = _CollectionFit(place, estimator, parameters, start)
@@ -139,13 +145,13 @@ class _CollectionFit:
         if parameters.train.early_stopping_rounds is not None and not watched:
             training, watched = self._set_aside(training, described, classes)
         job = ClusterJob(
-            parameters=replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
+            parameters=self._train_parameters(training, watched),
             binning=parameters.binning,
             objective=objective,
             columns=schema.columns,
             training=training,
             evaluation=tuple(watched),
-            metrics=tuple(self._metrics(objective, watched)),
+            metrics=tuple(self._metrics(objective, schema.columns, classes, watched)),
             initial_model=start.booster,
             tree_learner=estimator.tree_learner,
             top_k=int(estimator.top_k),
@@ -162,11 +168,7 @@ class _CollectionFit:
             first, row = described.row_before(partition, row)
             place = f"row {first + row} of X (row {row} of partition {partition})"
             raise RowError(error.subject, error.row, error.problem, place) from None
-        estimator._store(result.training)
-        estimator.plan_ = result.plan
-        estimator.fit_report_ = result.report
-        if classes is not None:
-            estimator.classes_ = classes
+        estimator._store(result.training, classes, plan_=result.plan, fit_report_=result.report)
 
     def _described(self, rows: CollectionInput) -> Described:
         estimator = self._estimator
@@ -208,6 +210,8 @@ class _CollectionFit:
         self, training: RowSet, described: Described, classes: Labels | None
     ) -> tuple[RowSet, list[NamedSet]]:
         """Rows for early stopping to watch: the very rows that a local fit would take."""
+        if self._estimator.validation_fraction is None:
+            return training, [(TRAINING, training)]
         target = np.zeros(0)
         if classes is not None:
             target = described.targets(training)
@@ -218,15 +222,34 @@ class _CollectionFit:
         watched = split_cuts(training.cuts, rows.validation, groups and groups.validation, described.boundaries)
         return replace(training, cuts=learnt), [("validation", replace(training, cuts=watched))]
 
-    def _metrics(self, objective: ObjectiveSettings, watched: Sequence[NamedSet]) -> list[Any]:
+    def _train_parameters(self, training: RowSet, watched: Sequence[NamedSet]) -> TrainParameters:
+        """The engine's parameters for the iterations to add and the sets to watch."""
+        own: int | None = None
+
+        def holds_training_rows(number: int) -> bool:
+            nonlocal own
+            name, rows = watched[number]
+            if rows.n_rows != training.n_rows:
+                return False
+            own = self._place.digest(training, TRAINING) if own is None else own
+            return self._place.digest(rows, f"{name}-{number}") == own
+
+        parameters = self._parameters.train
+        n_estimators = self._start.iterations_to_add(parameters.n_estimators)
+        names = [name for name, _ in watched]
+        return watching(replace(parameters, n_estimators=n_estimators), names, holds_training_rows)
+
+    def _metrics(
+        self, objective: ObjectiveSettings, columns: Booster, classes: Labels | None, watched: Sequence[NamedSet]
+    ) -> list[Any]:
         estimator = self._estimator
         if not watched:
             return []
-
         return metrics_of(
             self._parameters,
             objective,
             estimator.eval_metric,
             getattr(estimator, "eval_at", ()),
             lambda: self._place.first_share(watched[0][1]),
+            scorer_metrics(estimator, objective, columns, classes, n_outputs_of(objective)),
         )

@@ -14,6 +14,7 @@ from sklearn_api.partition_rows import RowCut, RowRules, share_cuts
 from sklearn_api.partition_schema import merged_queries
 from sklearn_api.partitions import PartitionDescription, PartitionReader, describe
 from sklearn_api.row_data import RowData
+from sklearn_api.stopping import row_digest
 from sklearn_api.targets import FloatArray, IntArray, group_boundaries, require_weight
 from sklearn_api.weightless_rows import kept_queries
 
@@ -53,6 +54,13 @@ class DaskPlace:
 
     def first_share(self, rows: PartitionRowSet) -> RowData:
         return rows.rows_of(self._cluster.gather(rows.parts_of(0)), rows.rules, rows.cuts[0])  # type: ignore[return-value]
+
+    def digest(self, rows: PartitionRowSet, name: str) -> int:
+        shares = zip(rows.cuts, rows.first_rows, strict=False)
+        arguments = [
+            (rows.rows_of, rows.parts_of(share), rows.rules, cut, first) for share, (cut, first) in enumerate(shares)
+        ]
+        return joined_digests(self._cluster.gather(self._cluster.map(_digest_of, arguments, f"compare-{name}")))
 
     def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
         from dask_backend.train import train_on_cluster
@@ -214,6 +222,15 @@ def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription
 
 def _target_of(rows_of: RowsOf, parts: list[Any], rules: RowRules, cut: RowCut) -> Any:
     return share_target(rows_of(parts, rules, cut))
+
+
+def _digest_of(rows_of: RowsOf, parts: list[Any], rules: RowRules, cut: RowCut, first_row: int) -> int:
+    return row_digest(rows_of(parts, rules, cut), first_row)
+
+
+def joined_digests(parts: Sequence[int]) -> int:
+    """The digest of shares together."""
+    return sum(parts) % 2**64
 
 
 def share_target(rows: Rows) -> Any:

@@ -40,9 +40,25 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "handle_unknown": ("{'missing', 'error'}", "What an unseen category means in prediction."),
     "precision": ("{'auto', 'fast', 'exact'}", "Width of the integers that histograms add up."),
-    "early_stopping": ("bool", "Stop when the watched metric has not improved for `early_stopping_rounds` iterations."),
-    "early_stopping_rounds": ("int", "Iterations to wait for an improvement; used with `early_stopping=True` only."),
-    "validation_fraction": ("float", "Share of rows set aside for early stopping where `fit` gets no `eval_set`."),
+    "early_stopping": (
+        "bool or 'auto'",
+        "Stop when a watched metric no longer improves; 'auto' if `early_stopping_rounds` and an `eval_set` are given.",
+    ),
+    "early_stopping_rounds": ("int or None", "Iterations to wait for an improvement; None is 10."),
+    "early_stopping_min_delta": ("float", "What a metric must improve by, more than this, to count as improved."),
+    "early_stopping_sets": (
+        "str, list of str or None",
+        "Names of the evaluation sets that early stopping watches; None for all, of several all but the training rows.",
+    ),
+    "first_metric_only": ("bool", "Early stopping watches the first metric only, not all of them."),
+    "scoring": (
+        "str, callable or None",
+        "Scikit-learn scorer, or 'loss', that early stopping watches instead of `eval_metric`.",
+    ),
+    "validation_fraction": (
+        "float or None",
+        "Share of rows set aside for early stopping where `fit` gets no `eval_set`; None to watch the training rows.",
+    ),
     "eval_metric": (
         "str, callable or list",
         "Metrics to evaluate; a function (y_true, y_pred) returns (name, value, higher_is_better).",
@@ -67,7 +83,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
     "alpha": ("float", "The level of objective 'quantile'."),
-    "eval_at": ("tuple of int", "Places of the metrics 'ndcg' and 'map'; early stopping watches the first."),
+    "eval_at": ("tuple of int", "Places of the metrics 'ndcg' and 'map'."),
     "lambdarank_truncation_level": ("int", "Places whose pairs objective 'lambdarank' looks at."),
 }
 

@@ -79,6 +79,8 @@ def watched_metrics(
 
 def on_probabilities(metric: Metric, link: str) -> Metric:
     """A metric for the raw scores of a classifier's own objective: it sees probabilities, as all metrics do."""
+    if metric.of_raw_scores:
+        return metric
 
     def function(
         target: FloatArray, score: FloatArray, weight: FloatArray | None, group_starts: IntArray | None

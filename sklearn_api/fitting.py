@@ -16,6 +16,7 @@ from sklearn_api.continuation import Start
 from sklearn_api.evaluation import on_probabilities, watched_metrics
 from sklearn_api.parameter_values import EngineParameters
 from sklearn_api.row_data import RowData
+from sklearn_api.stopping import are_same_rows, watching
 
 NamedRows = tuple[str, RowData]
 
@@ -35,15 +36,23 @@ def boost(
     *,
     eval_metric: Any,
     eval_at: Iterable[int],
+    scorers: Sequence[Metric],
     report_every: int,
     callbacks: Sequence[Callback] | None,
 ) -> TrainingResult:
-    """Train; the first metric on the first watched set decides about early stopping."""
+    """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
     start.require_same_objective(objective.name, n_outputs_of(objective))
-    metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1]) if watched else []
+    metrics = []
+    if watched:
+        metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1], scorers)
+    train_parameters = watching(
+        replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
+        [name for name, _ in watched],
+        lambda number: are_same_rows(training, watched[number][1]),
+    )
     train_on = partial(
         train,
-        replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
+        train_parameters,
         parameters.binning,
         training.table,
         objective,
@@ -70,12 +79,20 @@ def metrics_of(
     eval_metric: Any,
     eval_at: Iterable[int],
     example: Callable[[], RowData],
+    scorers: Sequence[Metric] = (),
 ) -> list[Metric]:
-    """The metrics of all evaluation sets; `example` gives rows of the first one, where a user's function needs them."""
+    """The metrics of all evaluation sets; `example` gives rows of the first one, where a user's function needs them.
+
+    `scorers` are what `scoring` asks for: early stopping watches them, so they come first, and without early stopping
+    they do not come at all.
+    """
     n_outputs = n_outputs_of(objective)
     metrics = watched_metrics(eval_metric, objective, n_outputs, eval_at, example)
-    if not metrics and parameters.train.early_stopping_rounds is not None:
-        raise ValueError("early_stopping=True needs a metric, and a custom objective has none: set eval_metric.")
+    if parameters.train.early_stopping_rounds is not None:
+        names = [scorer.name for scorer in scorers]
+        metrics = [*scorers, *(metric for metric in metrics if metric.name not in names)]
+        if not metrics:
+            raise ValueError("early_stopping=True needs a metric, and a custom objective has none: set eval_metric.")
     if objective.name == "custom" and objective.n_classes > 1:
         return [on_probabilities(metric, "binary" if n_outputs == 1 else "multiclass") for metric in metrics]
     return metrics

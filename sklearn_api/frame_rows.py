@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
 from sklearn_api.backends import is_spark_frame
-from sklearn_api.collection_rows import Described, checked_boundaries, joined_targets, share_target
-from sklearn_api.frame_tasks import Describing, as_given, first_rows
+from sklearn_api.collection_rows import Described, checked_boundaries, joined_digests, joined_targets, share_target
+from sklearn_api.frame_tasks import Describing, Digesting, as_given, first_rows
 from sklearn_api.partition_rows import RowCut, RowRules, share_cuts
 from sklearn_api.partitions import PartitionDescription, PartitionReader
 from sklearn_api.row_data import RowData
@@ -51,6 +51,9 @@ class SparkPlace:
 
     def first_share(self, rows: FrameRowSet) -> RowData:
         return replace(rows, cuts=rows.cuts[:1]).shares().values().collect()[0]
+
+    def digest(self, rows: FrameRowSet, name: str) -> int:
+        return joined_digests(rows.shares().map(Digesting(tuple(rows.first_rows))).collect())
 
     def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
         return train_on_spark(self._cluster, job, callbacks)

@@ -10,6 +10,8 @@ import numpy as np
 
 from sklearn_api.partition_rows import rows_of_table
 from sklearn_api.partitions import PartitionDescription, ReadPartition, Target, describe
+from sklearn_api.row_data import RowData
+from sklearn_api.stopping import row_digest
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,17 @@ class Describing:
 
     def __call__(self, partition: ReadPartition) -> PartitionDescription:
         return describe(partition, self.target)
+
+
+@dataclass(frozen=True)
+class Digesting:
+    """The digest of a numbered share; `firsts` are the numbers of the first rows of all shares."""
+
+    firsts: tuple[int, ...]
+
+    def __call__(self, numbered: tuple[int, RowData]) -> int:
+        share, rows = numbered
+        return row_digest(rows, self.firsts[share])
 
 
 def first_rows(partition: ReadPartition, n_rows: int) -> ReadPartition:

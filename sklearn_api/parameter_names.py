@@ -37,6 +37,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "colsample_bynode": ("feature_fraction_bynode", "max_features"),
     "categorical_feature": ("categorical_features", "cat_features", "cat_feature"),
     "early_stopping_rounds": ("early_stopping_round", "n_iter_no_change"),
+    "early_stopping_min_delta": ("min_delta",),
     "eval_metric": ("metric", "metrics"),
     "random_state": ("seed", "random_seed"),
     "n_jobs": ("nthread", "num_threads", "n_threads", "num_thread", "thread_count"),

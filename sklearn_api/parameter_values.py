@@ -15,6 +15,8 @@ import numpy as np
 
 from gbdt.parameters import BinningParameters, ParameterError, TrainParameters, names_of
 from gbdt.threads import available_threads
+from sklearn_api.scoring import check_scoring
+from sklearn_api.stopping import names_to_watch, stopping_rounds
 from sklearn_api.tables.names import did_you_mean
 
 _LARGEST_SEED = 2**64 - 1
@@ -28,8 +30,10 @@ _WHOLE_NUMBERS = (
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
+    "early_stopping_min_delta",
 )
-_FLAGS = ("early_stopping", "warm_start")
+_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction")
+_FLAGS = ("first_metric_only", "warm_start")
 _CHOICES = {
     "handle_unknown": ("missing", "error"),
     "importance_type": ("split", "gain"),
@@ -61,12 +65,18 @@ class EngineParameters:
     binning: BinningParameters
 
 
-def engine_parameters(parameters: Mapping[str, Any]) -> EngineParameters:
-    """Check every parameter of an estimator and turn those that the engine knows into its records."""
+def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) -> EngineParameters:
+    """Check every parameter of an estimator and turn those that the engine knows into its records.
+
+    `has_sets` says whether `fit` got evaluation sets.
+    """
     check_types(parameters)
     seed = seed_of(parameters["random_state"])
     in_record = {name: parameters[name] for name in names_of(TrainParameters) if name in parameters}
-    in_record["early_stopping_rounds"] = parameters["early_stopping_rounds"] if parameters["early_stopping"] else None
+    in_record["early_stopping_rounds"] = stopping_rounds(parameters, has_sets=has_sets)
+    in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
+    # A scorer is the first metric, and watched instead of all others.
+    in_record["first_metric_only"] = bool(parameters["first_metric_only"] or parameters.get("scoring") is not None)
     train = TrainParameters(**_plain(in_record), seed=seed, n_threads=n_threads_of(parameters["n_jobs"]))
     binning = BinningParameters(
         max_bin=int(parameters["max_bin"]), sample_rows=int(parameters["subsample_for_bin"]), seed=seed
@@ -92,8 +102,12 @@ def check_types(parameters: Mapping[str, Any]) -> None:
     ):
         for name in names:
             value = parameters.get(name, 0)
-            if not is_allowed(value):
+            if not is_allowed(value) and not (value is None and name in _MAY_BE_NONE):
                 raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}.")
+    asked = parameters["early_stopping"]
+    if not isinstance(asked, bool | np.bool_) and not (isinstance(asked, str) and asked == "auto"):
+        raise TypeError(f'early_stopping must be True, False or "auto", got {asked!r}.')
+    check_scoring(parameters.get("scoring"))
     for name in _FLAGS:
         if not isinstance(parameters[name], bool | np.bool_):
             raise TypeError(f"{name} must be True or False, got {parameters[name]!r}.")
@@ -106,10 +120,11 @@ def check_types(parameters: Mapping[str, Any]) -> None:
 
 def _check_ranges(parameters: Mapping[str, Any]) -> None:
     for name in ("validation_fraction", "alpha"):
-        if name in parameters and not 0 < parameters[name] < 1:
-            raise ParameterError(f"{name}={parameters[name]!r} is out of range: it must be above 0 and below 1.")
-    if parameters["early_stopping_rounds"] < 1:
-        rounds = parameters["early_stopping_rounds"]
+        value = parameters.get(name)
+        if value is not None and not 0 < value < 1:
+            raise ParameterError(f"{name}={value!r} is out of range: it must be above 0 and below 1.")
+    rounds = parameters["early_stopping_rounds"]
+    if rounds is not None and rounds < 1:
         raise ParameterError(f"early_stopping_rounds={rounds!r} is out of range: it must be at least 1.")
     if parameters.get("lambdarank_truncation_level", 1) < 1:
         level = parameters["lambdarank_truncation_level"]

@@ -67,9 +67,12 @@ class DMLGBMRanker(BoostedTrees):
         categorical_feature: CategoricalFeature = "auto",
         handle_unknown: Literal["missing", "error"] = "missing",
         precision: Literal["auto", "fast", "exact"] = "auto",
-        early_stopping: bool = False,
-        early_stopping_rounds: int = 10,
-        validation_fraction: float = 0.1,
+        early_stopping: bool | Literal["auto"] = "auto",
+        early_stopping_rounds: int | None = None,
+        early_stopping_min_delta: float = 0.0,
+        early_stopping_sets: str | Sequence[str] | None = None,
+        first_metric_only: bool = False,
+        validation_fraction: float | None = 0.1,
         eval_metric: EvalMetric = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -108,7 +111,7 @@ class DMLGBMRanker(BoostedTrees):
             given_rows = CollectionInput(X, y, sample_weight, init_score, group, qid)
             return fit_collection(self, given_rows, given, init_model, callbacks, client)
         refuse_client(client)
-        parameters = self._engine_parameters()
+        parameters = self._engine_parameters(has_sets=bool(given))
         start = self._starting_point(init_model)
         table = self._training_table(X, start)
         rows = RowData(
@@ -154,4 +157,4 @@ class DMLGBMRanker(BoostedTrees):
         self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
     ) -> tuple[Split, Split | None]:
         assert group_starts is not None
-        return split_groups(group_starts, float(self.validation_fraction), seed)
+        return split_groups(group_starts, self._share_to_watch(), seed)

@@ -22,6 +22,7 @@ from sklearn.base import is_classifier
 
 from gbdt.booster import Booster
 from gbdt.model_file import ModelFileError
+from gbdt.training import TrainingResult
 from sklearn_api.parameter_values import engine_parameters
 
 _NOT_SAVED = ("n_jobs", "verbose", "max_restarts", "checkpoint_dir")
@@ -70,12 +71,11 @@ def restored(path: str | os.PathLike[str], estimator_classes: Mapping[str, type[
         if (classes is not None) != is_classifier(estimator_class()):
             raise ModelFileError("is damaged: its class labels are missing, or not those of a classifier")
         estimator = _with_parameters(estimator_class, state["parameters"])
-        if classes is not None:
-            estimator.classes_ = classes
-        estimator.best_iteration_ = saved_best_iteration(booster)
-        estimator.best_score_ = state["best_score"]
-        estimator.evals_result_ = state["evals_result"]
-        estimator._store_booster(replace(booster, metadata={}))
+        best_iteration = saved_best_iteration(booster)
+        model = replace(booster, metadata={})
+        estimator._store(
+            TrainingResult(model, state["evals_result"], best_iteration, state["best_score"], None), classes
+        )
         return estimator
 
 

@@ -30,9 +30,11 @@ from gbdt.training import TrainingResult
 from sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
 from sklearn_api.parameter_values import EngineParameters, engine_parameters, is_whole_number, n_threads_of
 from sklearn_api.prepared_rows import PreparedRows, StagedScores, preparation_setting, prepared_rows
+from sklearn_api.stopping import stopping_rounds
 
 if TYPE_CHECKING:
     from gbdt.table import Table
+    from sklearn_api.labels import Labels
     from sklearn_api.targets import FloatArray
 
 # The arguments of `fit` that belong to the rows; with any other, a fit is not shared.
@@ -88,7 +90,6 @@ class WorkSharing(BaseEstimator):
 
     objective: Any
     n_estimators: int
-    early_stopping: bool
     random_state: Any
     handle_unknown: Any
     n_jobs: int | None
@@ -99,11 +100,11 @@ class WorkSharing(BaseEstimator):
     _run: ContinuedRun | None = None
 
     @abstractmethod
-    def _engine_parameters(self) -> EngineParameters:
+    def _engine_parameters(self, *, has_sets: bool = False) -> EngineParameters:
         """The parameters, checked, with the warnings of `fit`."""
 
     @abstractmethod
-    def _store(self, result: TrainingResult) -> None:
+    def _store(self, result: TrainingResult, classes: Labels | None = None, **more: Any) -> None:
         """Become a fitted estimator."""
 
     @abstractmethod
@@ -181,22 +182,20 @@ class WorkSharing(BaseEstimator):
         return self._keep_run(run, run.training.advance(parameters.train))
 
     def _keep_run(self, run: ContinuedRun, booster: Booster) -> Self:
-        self._store(TrainingResult(booster, {}, None, None, None))
-        if run.prepared.classes is not None:
-            self.classes_ = run.prepared.classes
-        self._run = run
+        self._store(TrainingResult(booster, {}, None, None, None), run.prepared.classes, _run=run)
         return self
 
     def _known_scores(self, X: Any, num_iteration: int | None) -> FloatArray | None:
         """The scores of all iterations by way of those that are known; None if this estimator remembers none."""
         run = self._run
-        if run is None or run.training.booster is not self.booster_:
+        if run is None or self._n_iterations(num_iteration) != self.booster_.n_iterations:
             return None
-        if self._n_iterations(num_iteration) != self.booster_.n_iterations:
+        reached = run.training.reached
+        if reached.booster is not self.booster_:
             return None
         predicted = run.prepared.predicted
         if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.is_whole:
-            return run.training.scores.copy()
+            return reached.scores.copy()
         table = predicted.table_of(X, self.handle_unknown, self._table_to_predict)
         return run.scores.raw_scores(self.booster_, table, n_threads_of(self.n_jobs))
 
@@ -204,7 +203,8 @@ class WorkSharing(BaseEstimator):
         own_fit = type(self).fit.__module__.startswith(f"{__package__}.")
         only_rows = all(name in _ROW_ARGUMENTS or value is None for name, value in fit_params.items())
         draws_seed = hasattr(self.random_state, "randint") or hasattr(self.random_state, "integers")
-        return own_fit and only_rows and not (self.early_stopping or self.warm_start or self.verbose or draws_seed)
+        stops = stopping_rounds(vars(self), has_sets=False) is not None
+        return own_fit and only_rows and not (stops or self.warm_start or self.verbose or draws_seed)
 
 
 def _without_length(parameters: TrainParameters) -> TrainParameters:

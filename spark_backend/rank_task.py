@@ -158,7 +158,7 @@ def _record(context: Any, driver: DriverAddress, listener: Listener) -> Rendezvo
 def iteration_message(report: CountedIteration) -> bytes:
     """An iteration as bytes: a line of JSON, then a model file with the new trees."""
     head = json.dumps([report.iteration, report.n_iterations, report.counts])
-    return head.encode() + b"\n" + Checkpoint(report.new_trees, (tuple(report.evaluations),)).to_bytes()
+    return head.encode() + b"\n" + Checkpoint().extended(report).to_bytes()
 
 
 def iteration_of(message: bytes) -> CountedIteration:
@@ -169,7 +169,7 @@ def iteration_of(message: bytes) -> CountedIteration:
     assert finished.trees is not None
     evaluations = list(finished.evaluations[0])
     trees = tuple(TreeCounts(*each) for each in counts)
-    return CountedIteration(iteration, n_iterations, finished.trees, evaluations, trees)
+    return CountedIteration(iteration, n_iterations, finished.trees, evaluations, trees, at_start=finished.at_start)
 
 
 def error_message(error: Exception) -> bytes:

@@ -325,8 +325,8 @@ def test_every_metric_of_every_set_is_recorded_under_its_name() -> None:
     assert model.best_iteration_ is None
 
 
-def test_first_metric_of_first_set_stops_training_and_prediction_uses_the_best_iteration() -> None:
-    model = DMLGBMRegressor(n_estimators=500, early_stopping=True, early_stopping_rounds=5, eval_metric=["l1", "l2"])
+def test_first_metric_stops_training_and_prediction_uses_the_best_iteration() -> None:
+    model = DMLGBMRegressor(n_estimators=500, early_stopping_rounds=5, eval_metric=["l1", "l2"], first_metric_only=True)
     model.fit(
         X[TRAIN],
         SIGNAL[TRAIN],
@@ -343,7 +343,7 @@ def test_first_metric_of_first_set_stops_training_and_prediction_uses_the_best_i
 
 
 def test_evaluation_set_alone_does_not_stop_training() -> None:
-    model = DMLGBMRegressor(n_estimators=60, early_stopping_rounds=1)
+    model = DMLGBMRegressor(n_estimators=60)
     model.fit(X[TRAIN], SIGNAL[TRAIN], eval_set=(X[TEST], SIGNAL[TEST]))
     assert model.n_iter_ == 60
 

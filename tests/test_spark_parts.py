@@ -69,10 +69,11 @@ def test_strangers_and_ranks_of_other_generations_are_turned_away(driver: Driver
 
 def test_iterations_and_errors_survive_the_way_as_words() -> None:
     trees = Booster((), np.zeros(1), "squared_error", 2, ("a", "b"), (None, None))
-    report = CountedIteration(3, 9, trees, [Evaluation("valid", "rmse", 0.1 + 0.2, False)], (TreeCounts(4, 50, 0.6),))
+    at_start, after = ((Evaluation("valid", "rmse", value, False),) for value in (0.7, 0.1 + 0.2))
+    report = CountedIteration(3, 9, trees, list(after), (TreeCounts(4, 50, 0.6),), at_start=at_start)
     found = iteration_of(iteration_message(report))
     assert (found.iteration, found.n_iterations, found.counts) == (3, 9, report.counts)
-    assert found.evaluations == report.evaluations
+    assert (found.evaluations, found.at_start) == (report.evaluations, at_start)
     assert found.new_trees.to_bytes() == trees.to_bytes()
     assert b'["RowError", ["The target", 7, "is odd.", null]' in error_message(RowError("The target", 7, "is odd."))
 

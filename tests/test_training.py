@@ -351,6 +351,8 @@ def early_stopped(metric: str, patience: int | None) -> tuple[TrainingResult, Ta
         n_estimators=300,
         learning_rate=0.3,
         early_stopping_rounds=patience,
+        early_stopping_sets=("fresh",),
+        first_metric_only=True,
     )
     return result, table, fresh
 

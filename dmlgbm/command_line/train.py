@@ -76,6 +76,7 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
         "iterations": model.n_iter_,
         "best_iteration": model.best_iteration_,
         "trees": len(model.booster_.trees),
+        "watched": _watched_set(model),
         "metrics": _metrics(model),
         "seconds": {"read": read - started, "fit": fitted - read, "save": time.perf_counter() - fitted},
         "model": arguments.out,
@@ -146,9 +147,17 @@ def _fit_arguments(rows: TrainingRows, valid: TrainingRows | None, console: Cons
 
 def _metrics(model: Any) -> dict[str, float]:
     """What the watched rows said of the model as it predicts: at the best iteration, or at the last one."""
+    watched = _watched_set(model)
+    if watched is None:
+        return {}
     if model.best_score_ is not None:
-        return dict(model.best_score_.get("validation", {}))
-    return {name: values[-1] for name, values in model.evals_result_.get("validation", {}).items()}
+        return dict(model.best_score_[watched])
+    return {name: values[-1] for name, values in model.evals_result_[watched].items()}
+
+
+def _watched_set(model: Any) -> str | None:
+    """The one set that was watched: "validation", or "training" where no rows were to be set aside."""
+    return next(iter(model.evals_result_), None)
 
 
 def _summarise(result: dict[str, Any], console: Console) -> None:
@@ -159,5 +168,5 @@ def _summarise(result: dict[str, Any], console: Console) -> None:
         f"{result['seconds']['fit']:.2f} s{kept}"
     )
     for name, value in result["metrics"].items():
-        console.say(f"validation {name}: {value:.6g}")
+        console.say(f"{result['watched']} {name}: {value:.6g}")
     console.say(f"saved {result['model']} ({size_text(result['bytes'])})")

@@ -28,12 +28,14 @@ class Metric:
     """A named function of (target, prediction, weight or None, group_starts or None).
 
     Targets are class numbers for classification. Predictions are probabilities or values on the scale of the target;
-    for several classes they are class-major, [n_classes, n_rows].
+    for several classes they are class-major, [n_classes, n_rows]. A metric `of_raw_scores` gets what is before the
+    link function instead.
     """
 
     name: str
     function: MetricFunction
     higher_is_better: bool
+    of_raw_scores: bool = False
 
 
 _ROW_METRICS: dict[str, MetricFunction] = {

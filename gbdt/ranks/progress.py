@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback, Evaluation, TrainingState
-from gbdt.evaluation import EarlyStopping
+from gbdt.early_stopping import EarlyStopping
 from gbdt.parameters import TrainParameters
 from gbdt.ranks.fit_report import History, TreeCounts
 from gbdt.ranks.rank import Checkpoint, CountedIteration
@@ -36,8 +36,7 @@ class Progress:
         self._n_before = 0 if initial_model is None else initial_model.n_iterations
         self._callbacks = callbacks
         self._on_commit = on_commit
-        patience = parameters.early_stopping_rounds
-        self._stopping = None if patience is None else EarlyStopping(patience)
+        self._stopping = None if parameters.early_stopping_rounds is None else EarlyStopping(parameters)
         self.finished = False
 
     @property
@@ -47,6 +46,7 @@ class Progress:
     def restore(self, checkpoint: Checkpoint) -> None:
         """Go on from a checkpoint of the same run; its iterations were seen by the callbacks of that time."""
         self.checkpoint = checkpoint
+        self._note_start()
         for number, evaluations in enumerate(checkpoint.evaluations):
             self.stop_reason = self._early_stop(number + 1, list(evaluations))
         self.finished = self.stop_reason is not None or self.n_iterations == self._parameters.n_estimators
@@ -58,6 +58,8 @@ class Progress:
         if report.iteration != self.n_iterations + 1:
             raise RuntimeError(f"iteration {report.iteration} was reported after iteration {self.n_iterations}")
         self.checkpoint = self.checkpoint.extended(report)
+        if self.n_iterations == 1:
+            self._note_start()
         self.tree_counts += report.counts
         if self._on_commit is not None:
             self._on_commit(self.checkpoint)
@@ -88,18 +90,16 @@ class Progress:
     def result(self) -> TrainingResult:
         """The model and how it came about, as a local run tells it."""
         best_iteration, best_score = None, None
-        if self._stopping is not None and self._stopping.best_iteration:
-            best_iteration, best_score = self._stopping.best_iteration, _by_set(self._stopping.best_evaluations)
+        if self._stopping is not None:
+            best_iteration, best_score = self._stopping.best_iteration, self._stopping.best_score
         return TrainingResult(self.booster_so_far(), self.history(), best_iteration, best_score, self.stop_reason)
+
+    def _note_start(self) -> None:
+        """The model that training goes on from may stay the best one."""
+        if self._stopping is not None and self.checkpoint.at_start:
+            self._stopping.note(self._n_before, list(self.checkpoint.at_start))
 
     def _early_stop(self, iteration: int, evaluations: list[Evaluation]) -> str | None:
         if self._stopping is None or not evaluations:
             return None
         return self._stopping.update(self._n_before + iteration, evaluations)
-
-
-def _by_set(evaluations: Sequence[Evaluation]) -> dict[str, dict[str, float]]:
-    scores: dict[str, dict[str, float]] = {}
-    for evaluation in evaluations:
-        scores.setdefault(evaluation.set_name, {})[evaluation.metric] = evaluation.value
-    return scores

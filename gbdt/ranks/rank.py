@@ -105,18 +105,19 @@ class Checkpoint:
 
     trees: Booster | None = None  # those of this fit alone
     evaluations: tuple[tuple[Evaluation, ...], ...] = ()
+    at_start: tuple[Evaluation, ...] = ()  # of the model that the fit goes on from
 
     def extended(self, report: IterationReport) -> Checkpoint:
         """With one more iteration."""
         before = () if self.trees is None else self.trees.trees
         trees = replace(report.new_trees, trees=(*before, *report.new_trees.trees))
-        return Checkpoint(trees, (*self.evaluations, tuple(report.evaluations)))
+        return Checkpoint(trees, (*self.evaluations, tuple(report.evaluations)), report.at_start)
 
     def to_bytes(self) -> bytes:
         """The content of a checkpoint file, a model file that also says what was measured."""
         if self.trees is None:
             raise ValueError("a checkpoint without any iteration cannot be saved")
-        measured = [[list(evaluation) for evaluation in iteration] for iteration in self.evaluations]
+        measured = [[list(evaluation) for evaluation in one] for one in (self.at_start, *self.evaluations)]
         return replace(self.trees, metadata={"evaluations": measured}).to_bytes()
 
     @classmethod
@@ -127,10 +128,10 @@ class Checkpoint:
             tuple(Evaluation(str(name), str(metric), float(value), bool(higher)) for name, metric, value, higher in one)
             for one in trees.metadata["evaluations"]
         )
-        return cls(replace(trees, metadata={}), measured)
+        return cls(replace(trees, metadata={}), measured[1:], measured[0])
 
     def finished(self) -> Finished:
-        return Finished(() if self.trees is None else self.trees.trees, self.evaluations)
+        return Finished(() if self.trees is None else self.trees.trees, self.evaluations, self.at_start)
 
 
 @dataclass(frozen=True)

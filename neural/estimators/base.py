@@ -25,6 +25,7 @@ from neural.estimators.parameters import (
     checked_number,
     training_settings,
 )
+from neural.estimators.snapshots import snapshot
 from neural.estimators.weights import WeightArray, checked_weights, mean_weight
 from neural.history import TrainingHistory
 from neural.model import FloatArray, Inputs, IntArray, Model
@@ -80,11 +81,18 @@ class NeuralEstimator(BaseEstimator):
         `sample_weight` says how much each row counts, all alike by default; rows of weight 0 are left out.
         `eval_set` are rows and targets to watch instead of a part of X: their score is recorded after every epoch.
         """
+        fitted = snapshot(self)
+        fitted._train(X, y, sample_weight, eval_set)
+        # One assignment: other threads predict with all of the old model or all of the new one.
+        self.__dict__ = fitted.__dict__
+        return self
+
+    def _train(self, X: Any, y: Any, sample_weight: Any, eval_set: tuple[Any, Any] | None) -> None:
         if is_dask_collection(X) or is_spark_frame(X):
             if eval_set is not None:
                 raise ValueError("eval_set is for rows in this process: with collections use early_stopping=True")
             _fit_on_cluster(self, X, y, sample_weight)
-            return self
+            return
         inputs, y, table = self._checked_rows(X, y)
         weights = checked_weights(sample_weight, inputs.shape[0])
         if weights is not None:
@@ -101,7 +109,6 @@ class NeuralEstimator(BaseEstimator):
         survivor = Survivor(job, checked_integer("max_restarts", self.max_restarts, 0))
         trained = train_here(job, rows, self._n_local_ranks(rows.inputs.shape[0]), self.backend, survivor)
         self._store(job, trained, targets, table.categories, survivor.losses)
-        return self
 
     def _job(self, n_rows: int, table: InputTable, targets: Targets, seed: int) -> Job:
         settings = training_settings(self, n_rows, seed)

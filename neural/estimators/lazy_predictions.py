@@ -13,6 +13,7 @@ import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from neural.collections import is_dask_collection, is_spark_frame
+from neural.estimators.snapshots import snapshot
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -22,6 +23,7 @@ def lazy_on_collections(method: Method) -> Method:
 
     @functools.wraps(method)
     def call(self: Any, X: Any) -> Any:
+        self = snapshot(self)
         if is_spark_frame(X):
             return _predicted_column(self, X, method)
         if not is_dask_collection(X):

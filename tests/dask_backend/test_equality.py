@@ -160,6 +160,33 @@ def going_on_from_a_model() -> FitCase:
     return estimator, {**arguments, "init_model": before}
 
 
+def a_scorer_watched_beside_the_training_rows() -> FitCase:
+    estimator, arguments = several_evaluation_sets()
+    estimator.set_params(scoring="roc_auc", early_stopping="auto", first_metric_only=False)
+    sets, weights = arguments["eval_set"], arguments["eval_sample_weight"]
+    return estimator, {
+        **arguments,
+        "eval_set": sets[::-1],
+        "eval_names": ["own", "other"],
+        "eval_sample_weight": weights[::-1],
+    }
+
+
+def training_loss_of_a_model_gone_on_from() -> FitCase:
+    X, z = frame_and_signal()
+    arguments = {"X": X, "y": pd.Series(z)}
+    before = DMLGBMRegressor(n_estimators=25, learning_rate=0.5).fit(**arguments)
+    estimator = DMLGBMRegressor(
+        n_estimators=20,
+        early_stopping=True,
+        early_stopping_rounds=2,
+        early_stopping_min_delta=0.05,
+        validation_fraction=None,
+        eval_metric=["l1", "l2"],
+    )
+    return estimator, {**arguments, "init_model": before}
+
+
 CASES: list[Callable[[], FitCase]] = [
     binary,
     multiclass_with_weights,
@@ -179,6 +206,8 @@ CASES: list[Callable[[], FitCase]] = [
     ranking_early_stopping_on_queries_set_aside,
     several_evaluation_sets,
     going_on_from_a_model,
+    a_scorer_watched_beside_the_training_rows,
+    training_loss_of_a_model_gone_on_from,
 ]
 
 

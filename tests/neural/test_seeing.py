@@ -59,6 +59,21 @@ def test_pictures_are_written(tmp_path: Path) -> None:
         plot_history("loss")
 
 
+def test_pictures_of_one_rank_have_no_panels_about_others() -> None:
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    y = (X[:, 0] > 0).astype(int)
+    watched = DMLMLPClassifier((4,), max_epochs=3, random_state=0).fit(X, y, eval_set=(X, y))
+    alone = DMLMLPClassifier((4,), max_epochs=3, random_state=0).fit(X, y)
+    losses = [("epoch", "loss"), ("seconds", "loss")]
+    for model, more in ((alone, []), (watched, [("epoch", "score")])):
+        axes = plot_history(model).axes
+        assert [(axis.get_xlabel(), axis.get_ylabel()) for axis in axes] == [*losses, *more]
+        assert all(len(axis.lines) == 1 and axis.get_visible() for axis in axes)
+    together = [axis.get_xlabel() for axis in plot_history({"alone": alone, "two": history([0.5, 0.9])}).axes]
+    assert together == ["epoch", "seconds", "megabytes sent by all ranks", "epoch"]
+
+
 def test_a_target_score_ends_training() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 4))

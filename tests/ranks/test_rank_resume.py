@@ -7,9 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from gbdt.callbacks import Evaluation
 from gbdt.evaluation import EvaluationSet
 from gbdt.metrics import metrics_for
-from gbdt.ranks.rank import Checkpoint, RankData
+from gbdt.parameters import TrainParameters
+from gbdt.ranks.progress import Progress
+from gbdt.ranks.rank import Checkpoint, CountedIteration, RankData
 from tests.ranks.test_rank_equality import SETTINGS, deal_at_queries, make_fit
 from tests.reference.rank_fits import Fit, even_deal, every_kind_of_column, over_ranks, random_deal
 
@@ -91,6 +94,25 @@ def test_a_checkpoint_survives_being_saved() -> None:
     assert read.trees is not None
     assert known[-1].trees is not None
     assert read.trees.to_bytes() == known[-1].trees.to_bytes()
+
+
+def test_a_model_gone_on_from_stays_the_best_after_a_restart() -> None:
+    before = make_fit("regression", {"n_estimators": 2}, n_rows=200).locally().booster
+    parameters = TrainParameters(n_estimators=9, early_stopping_rounds=4)
+    at_start = (Evaluation("valid", "l2", 1.0, False),)
+    reports = [
+        CountedIteration(n, 9, before.first(1), [Evaluation("valid", "l2", 1.0 + n, False)], at_start=at_start)
+        for n in range(1, 10)
+    ]
+    lost, restarted = (Progress(parameters, before, ()) for _ in range(2))
+    for report in reports[:2]:
+        lost.add(report)
+    restarted.restore(Checkpoint.from_bytes(lost.checkpoint.to_bytes()))
+    for report in reports:
+        restarted.add(report)
+    result = restarted.result()
+    assert (restarted.n_iterations, result.best_iteration) == (4, 2)
+    assert result.best_score == {"valid": {"l2": 1.0}}
 
 
 def test_an_empty_checkpoint_cannot_be_saved() -> None:

@@ -100,6 +100,26 @@ def test_evaluation_frames_and_local_sets_are_watched_and_callbacks_run_here(spa
 
 
 @pytest.mark.slow
+def test_a_scorer_decides_on_spark_as_it_does_locally(spark: Any) -> None:
+    table = mixed_frame().assign(late=lambda X: signal(X) > 0.5)
+    other = mixed_frame(300, seed=5).assign(late=lambda X: signal(X, 6) > 0.5)
+    before = DMLGBMClassifier(n_estimators=15, num_leaves=7).fit(table.drop(columns="late"), table["late"])
+
+    def fitted(own: Any, sets: list[Any]) -> DMLGBMClassifier:
+        model = DMLGBMClassifier(n_estimators=20, num_leaves=7, early_stopping_rounds=3, scoring="roc_auc")
+        return model.fit(*own, eval_set=sets, init_model=before)
+
+    frames = [(on_spark(spark, table, 2), "late"), (on_spark(spark, other, 2), "late")]
+    found = fitted((on_spark(spark, table, 3), "late"), frames)
+    own, watched = ((each.drop(columns="late"), each["late"]) for each in (table, other))
+    expected = fitted(own, [own, watched])
+    assert found.booster_.to_bytes() == expected.booster_.to_bytes()
+    assert (found.best_iteration_, found.best_score_) == (expected.best_iteration_, expected.best_score_)
+    assert found.best_iteration_ < found.n_iter_ < 35
+    assert found.best_iteration_ == fitted(own, [watched]).best_iteration_, "the training rows are not watched"
+
+
+@pytest.mark.slow
 def test_vector_columns_are_one_feature_for_each_element(spark: Any) -> None:
     from pyspark.ml.linalg import SparseVector, Vectors
 

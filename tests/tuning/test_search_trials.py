@@ -13,6 +13,7 @@ from search_equality import require_same_results
 from search_models import FussyTree, TracedTree
 from sklearn import model_selection
 from sklearn.dummy import DummyClassifier
+from sklearn.metrics import balanced_accuracy_score, make_scorer
 from sklearn.tree import DecisionTreeClassifier
 
 from dmlgbm import GridSearchCV, HyperbandSearchCV, OptunaSearchCV, plot_search
@@ -149,6 +150,33 @@ def test_plots_have_a_panel_for_each_parameter_and_one_for_time(rows: Any) -> No
     figure = plot_search(GridSearchCV(TracedTree(), grid, cv=2).fit(*rows))
     labels = [axis.get_xlabel() for axis in figure.axes if axis.get_visible()]
     assert labels == ["max_depth", "pause", "seconds"]
+
+
+@pytest.mark.parametrize(
+    ("scoring", "name"),
+    [
+        (None, "accuracy"),
+        ("roc_auc", "roc_auc"),
+        (make_scorer(balanced_accuracy_score), "balanced_accuracy_score"),
+        (["f1", "roc_auc"], "roc_auc"),
+    ],
+)
+def test_plots_name_the_metric_and_show_deviations_and_the_best(rows: Any, scoring: Any, name: str) -> None:
+    pytest.importorskip("matplotlib").use("Agg")
+    search = GridSearchCV(DecisionTreeClassifier(random_state=0), {"max_depth": [1, 3, 6]}, cv=3, scoring=scoring)
+    search.set_params(refit="roc_auc" if isinstance(scoring, list) else True).fit(*rows)
+    figure = plot_search(search)
+    column = "roc_auc" if isinstance(scoring, list) else "score"
+    mean, deviation = (search.cv_results_[f"{kind}_test_{column}"] for kind in ("mean", "std"))
+    for axis in figure.axes:
+        assert axis.get_ylabel() == name
+        (bars,) = axis.containers
+        drawn = sorted(float(segment[1, 1] - segment[0, 1]) for segment in bars.lines[2][0].get_segments())
+        np.testing.assert_allclose(drawn, sorted(2 * deviation))
+        (star,) = [line for line in axis.lines if line.get_marker() == "*"]
+        assert star.get_ydata()[0] == mean[search.best_index_]
+    assert figure.axes[0].lines[-1].get_xdata()[0] == search.best_params_["max_depth"]
+    assert f"best {name}" in figure.get_suptitle()
 
 
 @pytest.mark.slow
