@@ -6,7 +6,6 @@ is stored before training has succeeded, so a failed `fit` leaves a fitted estim
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from abc import abstractmethod
@@ -26,14 +25,15 @@ from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
 from sklearn_api.backends import lazy_on_collections, warn_of_cluster_parameters
+from sklearn_api.booster import Booster as FittedBooster
 from sklearn_api.columns import table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fitting import NamedRows, boost
 from sklearn_api.holdout import Split, taken
 from sklearn_api.labels import Labels
-from sklearn_api.parameter_names import canonical_parameters
-from sklearn_api.parameter_values import EngineParameters, checked_iterations, engine_parameters, n_threads_of
+from sklearn_api.parameter_names import canonical_parameters, parameter_names, stored_parameters
+from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters, n_threads_of
 from sklearn_api.partitions import Target
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
@@ -68,9 +68,8 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        # A search asks for them several times a fit, and reading a signature takes as long as a small tree.
         kind: Any = cls
-        return list(_parameter_names(kind))
+        return list(parameter_names(kind))
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name or alias; an unknown name is an error with a suggestion."""
@@ -88,7 +87,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         """The leaf that each row reaches in each tree, [row, tree]; the trees of one iteration stand side by side."""
         table = self._table_to_predict(X)
         leaves = self.booster_.leaf_indices(table, n_threads_of(self.n_jobs))
-        return leaves[:, : self._n_iterations(None) * self.booster_.n_outputs]
+        return leaves[:, : self._stretch(0, None).n_iterations * self.booster_.n_outputs]
 
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file that holds no code; `dmlgbm.load_model` reads it."""
@@ -115,7 +114,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "booster_" in state:
-            state = {**state, "booster_": Booster.from_bytes(state["booster_"])}
+            state = {**state, "booster_": FittedBooster.from_bytes(state["booster_"])}
         super().__setstate__(state)
 
     # Training.
@@ -135,7 +134,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         """An evaluation set in the engine's types, its columns matched to those of the training table."""
 
     def _engine_parameters(self) -> EngineParameters:
-        parameters = engine_parameters(self.get_params(deep=False))
+        parameters = engine_parameters(stored_parameters(self))
         if parameters.train.subsample < 1 and parameters.train.subsample_freq == 0:
             # LightGBM's defaults, but nobody who writes this wants it.
             warnings.warn(
@@ -199,7 +198,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         self.best_score_ = result.best_score
 
     def _store_booster(self, booster: Booster) -> None:
-        self.booster_ = booster
+        self.booster_ = FittedBooster.of(booster)
         self.n_iter_ = booster.n_iterations
         self.n_features_in_ = booster.n_features
         if booster.feature_names is not None:
@@ -216,26 +215,24 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     def _table_like(self, fitted: Booster, X: Any, name: str = "X") -> Table:
         return table_like(X, fitted, self.handle_unknown, estimator_name=type(self).__name__, name=name)
 
-    def _n_iterations(self, num_iteration: int | None) -> int:
-        """How many iterations to predict with: the best one if early stopping found it, unless told otherwise."""
-        if num_iteration is None:
-            return self.booster_.n_iterations if self.best_iteration_ is None else self.best_iteration_
-        return checked_iterations(num_iteration, self.booster_.n_iterations)
+    def _stretch(self, start_iteration: int, num_iteration: int | None) -> Stretch:
+        """The iterations to predict with: up to the best one if early stopping found it, unless told otherwise."""
+        return Stretch.asked(start_iteration, num_iteration, self.booster_.n_iterations, self.best_iteration_)
 
-    def _raw_scores(self, X: Any, num_iteration: int | None = None) -> FloatArray:
+    def _raw_scores(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
         """Scores before any link function, [output, row]."""
-        known = self._known_scores(X, num_iteration)
+        check_is_fitted(self)
+        stretch = self._stretch(start_iteration, num_iteration)
+        known = self._known_scores(X, stretch)
         if known is not None:
             return known
-        table = self._table_to_predict(X)
-        n_iterations, n_threads = self._n_iterations(num_iteration), n_threads_of(self.n_jobs)
-        return self.booster_.raw_scores(table, n_iterations=n_iterations, n_threads=n_threads)
+        return self.booster_.raw_scores(
+            self._table_to_predict(X),
+            first_iteration=stretch.first,
+            n_iterations=stretch.n_iterations,
+            n_threads=n_threads_of(self.n_jobs),
+        )
 
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
-        return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))
-
-
-@functools.cache
-def _parameter_names(kind: Any) -> tuple[str, ...]:
-    # Bound to the class that is asked, whose signature counts.
-    return tuple(BaseEstimator.__dict__["_get_param_names"].__func__(kind))
+        table = self._table_to_predict(X)
+        return self.booster_.staged_raw_scores(table, n_threads_of(self.n_jobs))

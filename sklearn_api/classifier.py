@@ -113,7 +113,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         callbacks: Sequence[Callback] | None = None,
         client: Any = None,
     ) -> Self:
-        """Train on the rows of X and their class labels y; see docs/estimators.md for every argument."""
+        """Train on the rows of X and their class labels y."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
         if is_collection(X):
             rows = CollectionInput(X, y, sample_weight, init_score)
@@ -141,20 +141,36 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         return len(self.classes_)
 
     @lazy_on_collections(of_classes)
-    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> npt.NDArray[Any]:
-        """The most probable class of each row, or with `raw_score` the scores behind the probabilities."""
-        score = self._raw_scores(X, num_iteration)
-        if raw_score:
-            return score[0] if len(score) == 1 else score.T
-        return self._labels(score)
+    def predict(
+        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
+    ) -> npt.NDArray[Any]:
+        """The most probable class of each row, or with `raw_score` the scores behind the probabilities.
+
+        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
+        """
+        score = self._raw_scores(X, num_iteration, start_iteration)
+        return _by_row(score) if raw_score else self._labels(score)
 
     @lazy_on_collections(of_classes)
-    def predict_proba(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
-        """The probability of each class, [row, class]."""
-        score = self._raw_scores(X, num_iteration)
-        if raw_score:
-            return score[0] if len(score) == 1 else score.T
-        return _probabilities(score)
+    def predict_proba(
+        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
+    ) -> FloatArray:
+        """The probability of each class, [row, class]; the other arguments are those of `predict`."""
+        score = self._raw_scores(X, num_iteration, start_iteration)
+        return _by_row(score) if raw_score else _probabilities(score)
+
+    @lazy_on_collections(of_classes)
+    def predict_log_proba(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
+        """The logarithm of each class's probability, [row, class]; finite also where the probability rounds to zero."""
+        score = self._raw_scores(X, num_iteration, start_iteration)
+        if len(score) == 1:
+            score = np.stack([np.zeros_like(score[0]), score[0]])
+        return (score - np.logaddexp.reduce(score, axis=0)).T
+
+    @lazy_on_collections(of_classes)
+    def decision_function(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
+        """The scores behind the probabilities: the log odds of the second of two classes, or one for each class."""
+        return _by_row(self._raw_scores(X, num_iteration, start_iteration))
 
     @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
@@ -194,6 +210,10 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
     ) -> tuple[Split, Split | None]:
         return split_classes(target, float(self.validation_fraction), seed), None
+
+
+def _by_row(score: FloatArray) -> FloatArray:
+    return score[0] if len(score) == 1 else score.T
 
 
 def _probabilities(score: FloatArray) -> FloatArray:

@@ -1,4 +1,4 @@
-"""The description of every constructor parameter, in one place for the docstrings of all estimators."""
+"""The description of every constructor parameter and argument of `fit`, once for the docstrings of all estimators."""
 
 from __future__ import annotations
 
@@ -67,13 +67,45 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "lambdarank_truncation_level": ("int", "Places whose pairs objective 'lambdarank' looks at."),
 }
 
+FIT_ARGUMENTS: dict[str, tuple[str, str]] = {
+    "X": (
+        "array, data frame, Arrow table, sparse matrix, Dask collection or Spark DataFrame",
+        "The rows. A Dask collection or Spark DataFrame is trained on where it lies.",
+    ),
+    "y": ("array or column", "The target of each row. On Spark, the name of its column, as for all arguments by row."),
+    "group": ("array", "Numbers of rows of the queries, one query after the other."),
+    "qid": ("array", "The id of each row's query, instead of `group`."),
+    "sample_weight": ("array or number", "Weight of each row."),
+    "init_score": (
+        "array",
+        "Raw scores to start from, [row] or [row, class], or flat, class after class. Not part of predictions.",
+    ),
+    "eval_set": ("list of (X, y)", "Rows to watch after every iteration; one pair will do without the list."),
+    "eval_names": ("list of str", "Names of the evaluation sets; 'valid_0' and so on without."),
+    "eval_sample_weight": ("list of arrays", "`sample_weight` of each evaluation set."),
+    "eval_init_score": ("list of arrays", "`init_score` of each evaluation set."),
+    "eval_group": ("list of arrays", "`group` of each evaluation set."),
+    "eval_qid": ("list of arrays", "`qid` of each evaluation set."),
+    "init_model": ("estimator, Booster or path", "Model that the new trees are added to."),
+    "callbacks": ("function or list of functions", "Called after every iteration; `dmlgbm.time_limit(60)` is one."),
+    "client": ("distributed.Client", "The client of a Dask collection; the current one without."),
+}
+
 
 def documented(estimator: Estimator) -> Estimator:
-    """Add the descriptions of an estimator's parameters to its docstring."""
-    parameters = list(inspect.signature(estimator).parameters.values())
-    lines = [estimator.__doc__ or "", "", "Parameters", "----------"]
-    for parameter in parameters:
-        kind, description = PARAMETERS[parameter.name]
-        lines += [f"{parameter.name} : {kind}, default={parameter.default!r}", f"    {description}"]
-    estimator.__doc__ = "\n".join(lines)
+    """Add the descriptions of its parameters to the docstring of an estimator, and those of arguments to its `fit`."""
+    estimator.__doc__ = _with_parameters(estimator.__doc__, inspect.signature(estimator), PARAMETERS)
+    fit = vars(estimator)["fit"]
+    fit.__doc__ = _with_parameters(fit.__doc__, inspect.signature(fit), FIT_ARGUMENTS)
     return estimator
+
+
+def _with_parameters(text: str | None, signature: inspect.Signature, descriptions: dict[str, tuple[str, str]]) -> str:
+    lines = [text or "", "", "Parameters", "----------"]
+    for parameter in signature.parameters.values():
+        if parameter.name == "self":
+            continue
+        kind, description = descriptions[parameter.name]
+        default = "" if parameter.default is parameter.empty else f", default={parameter.default!r}"
+        lines += [f"{parameter.name} : {kind}{default}", f"    {description}"]
+    return "\n".join(lines)

@@ -84,7 +84,38 @@ def stores_parameters(initialiser: Initialiser) -> Initialiser:
         for name, value in {**defaults, **canonical_parameters(given, defaults, type(self).__name__)}.items():
             setattr(self, name, value)
 
+    store.stores_parameters = True  # type: ignore[attr-defined]
     return store  # type: ignore[return-value]
+
+
+@functools.cache
+def parameter_names(kind: Any) -> tuple[str, ...]:
+    """The parameters of an estimator class; where its `__init__` takes `**kwargs`, also those of the next class.
+
+    A search asks for them several times a fit, and reading a signature takes as long as a small tree.
+    """
+    names: set[str] = set()
+    for each in kind.__mro__:
+        if "__init__" in vars(each):
+            parameters = list(inspect.signature(vars(each)["__init__"]).parameters.values())[1:]
+            if any(one.kind is one.VAR_POSITIONAL for one in parameters):
+                raise RuntimeError(f"{kind.__name__}.__init__ must list its parameters by name, not take *args.")
+            names.update(one.name for one in parameters if one.kind is not one.VAR_KEYWORD)
+            if not any(one.kind is one.VAR_KEYWORD for one in parameters):
+                break
+    return tuple(sorted(names))
+
+
+@functools.cache
+def storing_class(kind: Any) -> Any:
+    """The class among those of an estimator whose parameters training goes by: a subclass may show others."""
+    return next(each for each in kind.__mro__ if hasattr(vars(each).get("__init__"), "stores_parameters"))
+
+
+def stored_parameters(estimator: Any) -> dict[str, Any]:
+    """The parameters that training goes by, whatever a subclass shows of them."""
+    kind: Any = type(estimator)
+    return {name: getattr(estimator, name) for name in parameter_names(storing_class(kind))}
 
 
 def _unknown(name: str, known: Collection[str], estimator_name: str) -> str:

@@ -7,6 +7,7 @@ one after the other.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -183,8 +184,35 @@ def objective_named(
     )
 
 
-def checked_iterations(num_iteration: Any, n_available: int) -> int:
-    """How many iterations a prediction uses; zero or less means all, as in LightGBM."""
-    if not is_whole_number(num_iteration):
-        raise TypeError(f"num_iteration must be None or a whole number, got {num_iteration!r}.")
-    return n_available if num_iteration <= 0 else min(int(num_iteration), n_available)
+@dataclass(frozen=True)
+class Stretch:
+    """The iterations that a prediction adds up."""
+
+    first: int
+    n_iterations: int
+
+    @classmethod
+    def asked(cls, start_iteration: Any, num_iteration: Any, n_available: int, n_best: int | None = None) -> Stretch:
+        """What start_iteration and num_iteration mean, as in LightGBM: up to the best without, zero or less for all."""
+        if not is_whole_number(start_iteration):
+            raise TypeError(f"start_iteration must be a whole number, got {start_iteration!r}.")
+        if num_iteration is not None and not is_whole_number(num_iteration):
+            raise TypeError(f"num_iteration must be None or a whole number, got {num_iteration!r}.")
+        first = max(0, int(start_iteration))
+        if first and first >= n_available:
+            raise ParameterError(
+                f"start_iteration={start_iteration} is beyond the model, which has {n_available} iterations (the first "
+                "is 0)."
+            )
+        if num_iteration is None and first == 0 and n_best is not None:
+            return cls(0, n_best)
+        n_left = n_available - first
+        if num_iteration is None or num_iteration <= 0:
+            return cls(first, n_left)
+        if num_iteration > n_left:
+            warnings.warn(
+                f"num_iteration={num_iteration} is beyond the model, which has {n_left} iterations"
+                f"{f' from start_iteration={first} on' if first else ''}: all of them are used.",
+                stacklevel=6,
+            )
+        return cls(first, min(int(num_iteration), n_left))

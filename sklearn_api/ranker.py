@@ -6,8 +6,11 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
+from gbdt.metrics import metrics_for
 from gbdt.objectives import ObjectiveSettings
 from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
 from sklearn_api.base import BoostedTrees, EvalMetric
@@ -101,7 +104,7 @@ class DMLGBMRanker(BoostedTrees):
         callbacks: Sequence[Callback] | None = None,
         client: Any = None,
     ) -> Self:
-        """Train on rows with grades y, in queries given by their sizes (`group`) or by an id for each row (`qid`)."""
+        """Train on rows with grades y, in queries given by their sizes or by an id for each row."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
         if is_collection(X):
             rows = CollectionInput(X, y, sample_weight, init_score, group, qid)
@@ -122,9 +125,24 @@ class DMLGBMRanker(BoostedTrees):
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, callbacks)
 
     @lazy_on_collections()
-    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
-        """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing."""
-        return self._raw_scores(X, num_iteration)[0]
+    def predict(
+        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
+    ) -> FloatArray:
+        """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing.
+
+        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
+        """
+        return self._raw_scores(X, num_iteration, start_iteration)[0]
+
+    def score(self, X: Any, y: Any, group: Any = None, qid: Any = None, sample_weight: Any = None) -> float:
+        """The mean over queries of the normalised discounted cumulative gain (NDCG) of all their rows."""
+        prediction = np.asarray(self.predict(X))
+        n_rows = len(prediction)
+        starts = group_boundaries(group, qid, n_rows)
+        (metric,) = metrics_for(["ndcg"], objective_alpha=0.0, eval_at=[n_rows])
+        return float(
+            metric.function(numeric_target(y, n_rows), prediction, weight_vector(sample_weight, n_rows), starts)
+        )
 
     @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:

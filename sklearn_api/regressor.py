@@ -98,7 +98,7 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         callbacks: Sequence[Callback] | None = None,
         client: Any = None,
     ) -> Self:
-        """Train on the rows of X and their targets y; see docs/estimators.md for every argument."""
+        """Train on the rows of X and their targets y."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
         if is_collection(X):
             rows = CollectionInput(X, y, sample_weight, init_score)
@@ -118,9 +118,14 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, callbacks)
 
     @lazy_on_collections()
-    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
-        """The prediction for each row; `raw_score` is before the exponential of objective "poisson"."""
-        score = self._raw_scores(X, num_iteration)
+    def predict(
+        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
+    ) -> FloatArray:
+        """The prediction for each row; `raw_score` is before the exponential of objective "poisson".
+
+        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
+        """
+        score = self._raw_scores(X, num_iteration, start_iteration)
         return score[0] if raw_score else self._predictions(score)
 
     @staged_on_collections("predict")

@@ -28,7 +28,8 @@ from gbdt.parameters import TrainParameters
 from gbdt.staged_training import StagedTraining
 from gbdt.training import TrainingResult
 from sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
-from sklearn_api.parameter_values import EngineParameters, engine_parameters, is_whole_number, n_threads_of
+from sklearn_api.parameter_names import stored_parameters
+from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters, is_whole_number, n_threads_of
 from sklearn_api.prepared_rows import PreparedRows, StagedScores, preparation_setting, prepared_rows
 
 if TYPE_CHECKING:
@@ -101,10 +102,6 @@ class WorkSharing(BaseEstimator):
         """Become a fitted estimator."""
 
     @abstractmethod
-    def _n_iterations(self, num_iteration: int | None) -> int:
-        """How many iterations to predict with."""
-
-    @abstractmethod
     def _table_to_predict(self, X: Any) -> Table:
         """The rows with the columns of the model."""
 
@@ -117,7 +114,7 @@ class WorkSharing(BaseEstimator):
         """The parameters that matter to `prepare`; None where rows cannot be prepared for several fits."""
         if not self._is_shareable(fit_params):
             return None
-        return preparation_setting(self, engine_parameters(self.get_params(deep=False)))
+        return preparation_setting(self, engine_parameters(stored_parameters(self)))
 
     def stage_parameter(self, **fit_params: Any) -> str | None:
         """ "n_estimators" if the first k iterations of this fit are the fit with `n_estimators=k`.
@@ -135,7 +132,7 @@ class WorkSharing(BaseEstimator):
                 "collection. Call fit."
             )
         given = {name: value for name, value in fit_params.items() if value is not None}
-        return prepared_rows(self, engine_parameters(self.get_params(deep=False)), X, y, **given)
+        return prepared_rows(self, engine_parameters(stored_parameters(self)), X, y, **given)
 
     def fit_prepared(self, prepared: PreparedRows) -> Self:
         """What `fit` on the prepared rows does, without checking and binning them again."""
@@ -176,17 +173,18 @@ class WorkSharing(BaseEstimator):
 
     def _keep_run(self, run: ContinuedRun, booster: Booster) -> Self:
         self._store(TrainingResult(booster, {}, None, None, None))
+        run.training.booster = self.booster_
         if run.prepared.classes is not None:
             self.classes_ = run.prepared.classes
         self._run = run
         return self
 
-    def _known_scores(self, X: Any, num_iteration: int | None) -> FloatArray | None:
+    def _known_scores(self, X: Any, stretch: Stretch) -> FloatArray | None:
         """The scores of all iterations by way of those that are known; None if this estimator remembers none."""
         run = self._run
         if run is None or run.training.booster is not self.booster_:
             return None
-        if self._n_iterations(num_iteration) != self.booster_.n_iterations:
+        if stretch.n_iterations != self.booster_.n_iterations:
             return None
         predicted = run.prepared.predicted
         if predicted.are_training_rows(X) and run.prepared.init_score is None:
