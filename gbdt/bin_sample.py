@@ -38,11 +38,11 @@ def sampled_rows(
     return chosen_rows(first_row_number, n_rows, random_key(seed, Purpose.BIN_SAMPLE), sample_rows / total)
 
 
-def cut(column: Column, sample: RowChoice, max_bin: int) -> FeatureBins:
+def cut(column: Column, sample: RowChoice, parameters: BinningParameters) -> FeatureBins:
     """The bins of a column."""
     if isinstance(column, CategoricalColumn):
         return CategoricalBins(column.categories)
-    return cut_numeric(column, sample, max_bin)
+    return cut_numeric(column, sample, parameters.max_bin, parameters.min_data_in_bin)
 
 
 def sampled_feature(column: Column, bins: FeatureBins, sample: RowChoice) -> SampledFeature:
@@ -123,7 +123,7 @@ def summarise_columns(
 
     def summarise(feature: int) -> ColumnSummary:
         column = joined_columns([part.table.columns[feature] for part in parts], parts[0].table.name_of(feature))
-        bins = cut(column, cutting, parameters.max_bin)
+        bins = cut(column, cutting, parameters)
         return ColumnSummary(bins, sampled_feature(column, bins, planning))
 
     return (workers or Workers(1)).run_each(summarise, range(parts[0].table.n_features))

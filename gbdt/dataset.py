@@ -45,7 +45,7 @@ def bin_table(table: Table, parameters: BinningParameters, workers: Workers) -> 
     """Cut the bins of every feature and bin all rows."""
     cutting = sampled_rows(table.n_rows, parameters.sample_rows, parameters.seed)
     planning = sampled_rows(table.n_rows, ROWS_FOR_PLAN, parameters.seed)
-    bins = workers.run_each(lambda column: cut(column, cutting, parameters.max_bin), table.columns)
+    bins = workers.run_each(lambda column: cut(column, cutting, parameters), table.columns)
     sampled = workers.run_each(
         lambda feature: sampled_feature(table.columns[feature], bins[feature], planning), range(table.n_features)
     )

@@ -9,8 +9,9 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -20,7 +21,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from gbdt.atomic_file import write_atomically
 from gbdt.booster import Booster
-from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
@@ -29,6 +29,7 @@ from sklearn_api.booster import Booster as FittedBooster
 from sklearn_api.columns import table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
+from sklearn_api.fit_settings import FitSettings
 from sklearn_api.fitting import NamedRows, boost
 from sklearn_api.holdout import Split, taken
 from sklearn_api.labels import Labels
@@ -37,12 +38,10 @@ from sklearn_api.parameter_values import EngineParameters, Stretch, engine_param
 from sklearn_api.partitions import Target
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
-from sklearn_api.tables import table_from
 from sklearn_api.targets import FloatArray, IntArray
 from sklearn_api.work_sharing import WorkSharing
 
-MetricFunction = Callable[[Any, Any], tuple[str, float, bool]]
-EvalMetric = str | MetricFunction | Sequence[str | MetricFunction] | None
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class BoostedTrees(WorkSharing, BaseEstimator):
@@ -133,8 +132,9 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
         """An evaluation set in the engine's types, its columns matched to those of the training table."""
 
-    def _engine_parameters(self) -> EngineParameters:
-        parameters = engine_parameters(stored_parameters(self))
+    def _engine_parameters(self, changes: Mapping[str, Any] = _NOTHING) -> EngineParameters:
+        """The parameters, with the `changes` that the arguments of `fit` make."""
+        parameters = engine_parameters({**stored_parameters(self), **changes})
         if parameters.train.subsample < 1 and parameters.train.subsample_freq == 0:
             # LightGBM's defaults, but nobody who writes this wants it.
             warnings.warn(
@@ -148,9 +148,10 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         own = self if self.warm_start and self.__sklearn_is_fitted__() else None
         return starting_point(init_model, own)
 
-    def _training_table(self, X: Any, start: Start) -> Table:
+    def _training_table(self, X: Any, start: Start, settings: FitSettings) -> Table:
         if start.booster is None:
-            return table_from(X, categorical_feature=self.categorical_feature)
+            return settings.training_table(X)
+        settings.require_names(start.booster)
         return self._table_like(start.booster, X)
 
     def _evaluation_table(self, given: GivenSet, columns: Booster) -> Table:
@@ -163,7 +164,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         training: RowData,
         watched: Sequence[NamedRows],
         start: Start,
-        callbacks: Sequence[Callback] | None,
+        settings: FitSettings,
     ) -> Self:
         """Train on rows that have been checked, and store the result."""
         if parameters.train.early_stopping_rounds is not None and not watched:
@@ -176,15 +177,15 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             learnt_from = training
         warn_of_cluster_parameters(self)
         result = boost(
-            parameters,
+            parameters.for_rows(learnt_from.table.n_rows),
             objective,
             learnt_from,
             watched,
             start,
-            eval_metric=self.eval_metric,
+            eval_metric=settings.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
             report_every=int(self.verbose),
-            callbacks=callbacks,
+            callbacks=settings.callbacks,
         )
         self._store(result)
         for name in ("plan_", "fit_report_"):

@@ -11,7 +11,6 @@ import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
 from gbdt.booster import Booster
-from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
 from sklearn_api.backends import (
     is_collection,
@@ -20,11 +19,11 @@ from sklearn_api.backends import (
     refuse_client,
     staged_on_collections,
 )
-from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
-from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
+from sklearn_api.fit_settings import Callbacks, EvalMetric, fit_settings
 from sklearn_api.fitting import NamedRows, n_outputs_of
 from sklearn_api.holdout import Split, split_classes
 from sklearn_api.labels import (
@@ -61,11 +60,12 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         objective: str | Callable[..., Any] | None = None,
         n_estimators: int = 100,
         learning_rate: float = 0.1,
-        num_leaves: int = 31,
-        max_depth: int = -1,
+        num_leaves: int | None = 31,
+        max_depth: int | None = -1,
         grow_policy: Literal["leafwise", "depthwise"] = "leafwise",
         max_bin: int = 255,
         subsample_for_bin: int = 200_000,
+        min_data_in_bin: int = 1,
         min_child_samples: int = 20,
         min_child_weight: float = 1e-3,
         min_split_gain: float = 0.0,
@@ -110,18 +110,22 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         eval_sample_weight: Any = None,
         eval_init_score: Any = None,
         init_model: Any = None,
-        callbacks: Sequence[Callback] | None = None,
+        callbacks: Callbacks = None,
         client: Any = None,
+        eval_metric: EvalMetric = None,
+        categorical_feature: CategoricalFeature | None = None,
+        feature_name: Sequence[str] | None = None,
     ) -> Self:
         """Train on the rows of X and their class labels y."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
+        settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
         if is_collection(X):
             rows = CollectionInput(X, y, sample_weight, init_score)
-            return fit_collection(self, rows, given, init_model, callbacks, client)
+            return fit_collection(self, rows, given, init_model, settings, client)
         refuse_client(client)
-        parameters = self._engine_parameters()
+        parameters = self._engine_parameters(settings.parameters)
         start = self._starting_point(init_model)
-        table = self._training_table(X, start)
+        table = self._training_table(X, start, settings)
         classes, target = encoded_labels(y, table.n_rows)
         start.require_same_classes(classes)
         weight = class_weights(self.class_weight, classes, target, weight_vector(sample_weight, table.n_rows))
@@ -129,9 +133,9 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         objective = self._objective_settings(len(classes))
         scores = score_matrix(init_score, table.n_rows, n_outputs_of(objective))
         training = RowData(table, target, weight, scores)
-        columns = columns_of(table)
+        columns = settings.columns_of(table)
         watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
-        self._fit_rows(parameters, objective, training, watched, start, callbacks)
+        self._fit_rows(parameters, objective, training, watched, start, settings)
         self.classes_ = classes
         return self
 

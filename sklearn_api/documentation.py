@@ -11,11 +11,15 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "objective": ("str or callable", "What to minimise; None chooses by the target."),
     "n_estimators": ("int", "Boosting iterations."),
     "learning_rate": ("float", "Factor on the values of every new tree."),
-    "num_leaves": ("int", "Most leaves of a tree."),
-    "max_depth": ("int", "Most splits between root and leaf; -1 for no limit."),
+    "num_leaves": (
+        "int or None",
+        "Most leaves of a tree; None for no limit but that of `min_child_samples` and `max_depth`.",
+    ),
+    "max_depth": ("int or None", "Most splits between root and leaf; -1 or None for no limit."),
     "grow_policy": ("{'leafwise', 'depthwise'}", "Split the best leaf first, or level by level."),
     "max_bin": ("int", "Most bins of a feature, besides the one for missing values."),
     "subsample_for_bin": ("int", "Rows that bins are cut from."),
+    "min_data_in_bin": ("int", "Fewest rows, of those that bins are cut from, in a bin of numbers."),
     "min_child_samples": ("int", "Fewest rows of a leaf, exact."),
     "min_child_weight": ("float", "Smallest sum of hessians of a leaf."),
     "min_split_gain": ("float", "Smallest gain of a split."),
@@ -32,7 +36,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "min_data_per_group": ("int", "Fewest rows of the categories between two splits that are tried."),
     "categorical_feature": (
         "'auto' or list",
-        "Names or positions of number columns to treat as categories; strings and category types are so by themselves.",
+        "Names, positions or mask of number columns to treat as categories; text and category types are so anyway.",
     ),
     "handle_unknown": ("{'missing', 'error'}", "What an unseen category means in prediction."),
     "precision": ("{'auto', 'fast', 'exact'}", "Width of the integers that histograms add up."),
@@ -41,7 +45,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "validation_fraction": ("float", "Share of rows set aside for early stopping where `fit` gets no `eval_set`."),
     "eval_metric": (
         "str, callable or list",
-        "Metrics to evaluate; a function (y_true, y_pred) returns (name, value, higher_is_better).",
+        "Metrics to evaluate: names, or functions (y_true, y_pred) of a number or (name, value, higher_is_better).",
     ),
     "random_state": (
         "int, RandomState, Generator or None",
@@ -50,7 +54,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "n_jobs": ("int or None", "Threads; None and -1 for all. The model does not depend on it."),
     "importance_type": ("{'split', 'gain'}", "What `feature_importances_` holds."),
     "warm_start": ("bool", "Go on from the trees of the last `fit` until there are `n_estimators`."),
-    "verbose": ("int", "Report the metrics every so many iterations; 0 for never."),
+    "verbose": ("int", "Report the metrics every so many iterations; 0 or below for never."),
     "tree_learner": (
         "{'auto', 'data', 'feature', 'voting'}",
         "On Dask collections: what workers divide, rows or features; 'voting' sends less and is approximate.",
@@ -88,6 +92,9 @@ FIT_ARGUMENTS: dict[str, tuple[str, str]] = {
     "eval_qid": ("list of arrays", "`qid` of each evaluation set."),
     "init_model": ("estimator, Booster or path", "Model that the new trees are added to."),
     "callbacks": ("function or list of functions", "Called after every iteration; `dmlgbm.time_limit(60)` is one."),
+    "eval_metric": ("str, callable or list", "The constructor's `eval_metric`, for this fit."),
+    "categorical_feature": ("'auto' or list", "The constructor's `categorical_feature`, for this fit."),
+    "feature_name": ("list of str", "Names of the columns of an array."),
     "client": ("distributed.Client", "The client of a Dask collection; the current one without."),
 }
 

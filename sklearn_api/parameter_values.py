@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -18,11 +18,13 @@ from gbdt.parameters import BinningParameters, ParameterError, TrainParameters, 
 from gbdt.threads import available_threads
 from sklearn_api.tables.names import did_you_mean
 
+_MOST_LEAVES = 131_072
 _LARGEST_SEED = 2**64 - 1
 _LARGEST_DRAWN_SEED = 2**31 - 1
 
 _WHOLE_NUMBERS = (
     *("n_estimators", "num_leaves", "max_depth", "max_bin", "subsample_for_bin", "min_child_samples"),
+    "min_data_in_bin",
     *("subsample_freq", "max_cat_threshold", "max_cat_to_onehot", "min_data_per_group", "early_stopping_rounds"),
     *("lambdarank_truncation_level", "top_k", "max_restarts"),
 )
@@ -30,6 +32,7 @@ _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
 )
+_MAY_BE_NONE = ("max_depth", "num_leaves")  # no limit
 _FLAGS = ("early_stopping", "warm_start")
 _CHOICES = {
     "handle_unknown": ("missing", "error"),
@@ -60,6 +63,16 @@ class EngineParameters:
 
     train: TrainParameters
     binning: BinningParameters
+    limits_leaves: bool = True  # False for num_leaves=None
+
+    def for_rows(self, n_rows: int) -> EngineParameters:
+        """Without a limit of leaves, as many as trees of so many rows can have: what is never reached costs memory."""
+        if self.limits_leaves:
+            return self
+        most = min(n_rows // max(1, self.train.min_child_samples), _MOST_LEAVES)
+        if 0 < self.train.max_depth < _MOST_LEAVES.bit_length():
+            most = min(most, 1 << self.train.max_depth)
+        return replace(self, train=replace(self.train, num_leaves=max(2, most)))
 
 
 def engine_parameters(parameters: Mapping[str, Any]) -> EngineParameters:
@@ -68,11 +81,19 @@ def engine_parameters(parameters: Mapping[str, Any]) -> EngineParameters:
     seed = seed_of(parameters["random_state"])
     in_record = {name: parameters[name] for name in names_of(TrainParameters) if name in parameters}
     in_record["early_stopping_rounds"] = parameters["early_stopping_rounds"] if parameters["early_stopping"] else None
+    if in_record["max_depth"] is None:
+        in_record["max_depth"] = -1
+    limits_leaves = in_record["num_leaves"] is not None
+    if not limits_leaves:
+        in_record["num_leaves"] = _MOST_LEAVES
     train = TrainParameters(**_plain(in_record), seed=seed, n_threads=n_threads_of(parameters["n_jobs"]))
     binning = BinningParameters(
-        max_bin=int(parameters["max_bin"]), sample_rows=int(parameters["subsample_for_bin"]), seed=seed
+        max_bin=int(parameters["max_bin"]),
+        sample_rows=int(parameters["subsample_for_bin"]),
+        min_data_in_bin=int(parameters["min_data_in_bin"]),
+        seed=seed,
     )
-    return EngineParameters(train, binning)
+    return EngineParameters(train, binning, limits_leaves)
 
 
 def is_whole_number(value: object) -> bool:
@@ -93,7 +114,7 @@ def check_types(parameters: Mapping[str, Any]) -> None:
     ):
         for name in names:
             value = parameters.get(name, 0)
-            if not is_allowed(value):
+            if not is_allowed(value) and not (value is None and name in _MAY_BE_NONE):
                 raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}.")
     for name in _FLAGS:
         if not isinstance(parameters[name], bool | np.bool_):
@@ -125,8 +146,10 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     if not isinstance(places, Sequence | np.ndarray) or not all(is_whole_number(place) for place in places):
         raise TypeError(f"eval_at must be a list of whole numbers of places, got {places!r}.")
     verbose = parameters["verbose"]
-    if not isinstance(verbose, bool) and (not is_whole_number(verbose) or verbose < 0):
-        raise ParameterError(f"verbose={verbose!r} must be 0 (silent) or report every so many iterations: 1, 10, ...")
+    if not isinstance(verbose, bool) and not is_whole_number(verbose):
+        raise ParameterError(
+            f"verbose={verbose!r} must be 0 or below (silent) or report every so many iterations: 1, 10, ..."
+        )
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -86,6 +86,8 @@ def group_boundaries(group: Any, qid: Any, n_rows: int, names: tuple[str, str] =
 
 
 def _boundaries_from_sizes(sizes: npt.NDArray[Any], n_rows: int, name: str) -> IntArray:
+    if sizes.dtype.kind == "f" and np.isfinite(sizes).all() and (sizes == np.trunc(sizes)).all():
+        sizes = sizes.astype(np.int64)
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
         raise ValueError(
             f"{name} must list the whole number of rows of each query, got an array of shape {sizes.shape} and "

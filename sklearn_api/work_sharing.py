@@ -154,6 +154,7 @@ class WorkSharing(BaseEstimator):
         run = vars(before).get("_run")
         if run is None or run.prepared is not prepared or run.training.booster is not before.booster_:
             return self._train_on(prepared, parameters, so_far=before.booster_)
+        parameters = parameters.for_rows(prepared.dataset.n_rows)
         run.require_same(parameters.train, *prepared.training_rows(self))
         warn_of_cluster_parameters(self)
         booster = run.training.advance(parameters.train)
@@ -168,6 +169,7 @@ class WorkSharing(BaseEstimator):
             )
         rows, objective = prepared.training_rows(self)
         warn_of_cluster_parameters(self)
+        parameters = parameters.for_rows(prepared.dataset.n_rows)
         run = ContinuedRun(prepared, parameters.train, rows, objective, so_far)
         return self._keep_run(run, run.training.advance(parameters.train))
 
@@ -196,7 +198,8 @@ class WorkSharing(BaseEstimator):
         own_fit = type(self).fit.__module__.startswith(f"{__package__}.")
         only_rows = all(name in _ROW_ARGUMENTS or value is None for name, value in fit_params.items())
         draws_seed = hasattr(self.random_state, "randint") or hasattr(self.random_state, "integers")
-        return own_fit and only_rows and not (self.early_stopping or self.warm_start or self.verbose or draws_seed)
+        reports = self.verbose > 0 if is_whole_number(self.verbose) else self.verbose
+        return own_fit and only_rows and not (self.early_stopping or self.warm_start or reports or draws_seed)
 
 
 def _without_length(parameters: TrainParameters) -> TrainParameters:
