@@ -30,6 +30,7 @@ from sklearn_api.columns import table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fit_settings import FitSettings
+from sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
 from sklearn_api.fitting import NamedRows, boost
 from sklearn_api.holdout import Split, taken
 from sklearn_api.labels import Labels
@@ -176,6 +177,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         else:
             learnt_from = training
         warn_of_cluster_parameters(self)
+        warn_of_unused_metric(settings.eval_metric, watched)
         result = boost(
             parameters.for_rows(learnt_from.table.n_rows),
             objective,
@@ -187,6 +189,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
         )
+        warn_of_constant_model(result.booster, learnt_from.table.n_rows, parameters.train.min_child_samples)
         self._store(result)
         for name in ("plan_", "fit_report_"):
             self.__dict__.pop(name, None)  # of an earlier fit on a cluster

@@ -21,12 +21,14 @@ from sklearn_api.backends import is_spark_frame, refuse_client
 from sklearn_api.collection_rows import DaskPlace, Described, split_cuts
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import GivenSet
+from sklearn_api.fit_warnings import warn_of_categories, warn_of_constant_model, warn_of_unused_metric
 from sklearn_api.fitting import metrics_of, n_outputs_of
 from sklearn_api.labels import Labels, require_weighted_classes, weights_of_classes
 from sklearn_api.partition_rows import RowRules, place_of_row, rows_of
 from sklearn_api.partition_schema import LabelSummary, merged_labels, unified_columns
 from sklearn_api.partitions import PartitionReader
 from sklearn_api.row_data import RowData
+from sklearn_api.tables.names import categorical_positions
 from sklearn_api.targets import FloatArray
 
 if TYPE_CHECKING:
@@ -135,6 +137,7 @@ class _CollectionFit:
         estimator, parameters, start = self._estimator, self._parameters, self._start
         described = self._described(rows)
         schema = unified_columns(described.partitions)
+        self._warn_of_categories(schema.columns, described)
         labels = merged_labels(described.partitions) if estimator._target_kind == "classes" else None
         classes = None if labels is None else labels.classes
         objective = estimator._objective_settings(0 if classes is None else len(classes))
@@ -147,6 +150,7 @@ class _CollectionFit:
         parameters = parameters.for_rows(training.n_rows)
         if parameters.train.early_stopping_rounds is not None and not watched:
             training, watched = self._set_aside(training, described, classes)
+        warn_of_unused_metric(self._settings.eval_metric, watched)
         job = ClusterJob(
             parameters=replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
             binning=parameters.binning,
@@ -170,6 +174,7 @@ class _CollectionFit:
             partition, row = place_of_row(training.cuts, error.row)
             place = f"row {sum(described.lengths[:partition]) + row} of X (row {row} of partition {partition})"
             raise RowError(error.subject, error.row, error.problem, place) from None
+        warn_of_constant_model(result.training.booster, training.n_rows, parameters.train.min_child_samples)
         estimator._store(result.training)
         estimator.plan_ = result.plan
         estimator.fit_report_ = result.report
@@ -187,6 +192,20 @@ class _CollectionFit:
             feature_names=self._settings.feature_names,
         )
         return self._place.described(reader, rows, "read", "", estimator._needs_queries)
+
+    def _warn_of_categories(self, columns: Booster, described: Described) -> None:
+        if self._start.booster is not None:
+            return
+        fixed = {
+            feature
+            for each in described.partitions
+            for feature, column in enumerate(each.columns)
+            if column.fixed_order
+        }
+        listed = self._settings.categorical_feature
+        warn_of_categories(
+            columns, fixed | categorical_positions(listed, columns.feature_names, columns.n_features, "X")
+        )
 
     def _class_weights(self, labels: LabelSummary | None) -> FloatArray | None:
         if labels is None:

@@ -14,6 +14,7 @@ from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.table import Table
 from sklearn_api.columns import columns_of
+from sklearn_api.fit_warnings import warn_of_table
 from sklearn_api.foreign_callbacks import translated
 from sklearn_api.parameter_names import stored_parameters
 from sklearn_api.tables import table_from
@@ -34,8 +35,10 @@ class FitSettings:
     parameters: Mapping[str, Any]
 
     def training_table(self, X: Any) -> Table:
-        """X with the columns as they are to be called and read."""
-        return table_from(X, categorical_feature=self.categorical_feature, names=self.feature_names)
+        """X with the columns as they are to be called and read, and a warning of those that may not be as meant."""
+        table = table_from(X, categorical_feature=self.categorical_feature, names=self.feature_names)
+        warn_of_table(X, table, self.categorical_feature)
+        return table
 
     def columns_of(self, table: Table) -> Booster:
         """The columns that evaluation sets are matched to: by position where only `feature_name` has named them."""

@@ -28,6 +28,7 @@ from gbdt.parameters import TrainParameters
 from gbdt.staged_training import StagedTraining
 from gbdt.training import TrainingResult
 from sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
+from sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
 from sklearn_api.parameter_names import stored_parameters
 from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters, is_whole_number, n_threads_of
 from sklearn_api.prepared_rows import PreparedRows, StagedScores, preparation_setting, prepared_rows
@@ -82,6 +83,7 @@ class WorkSharing(BaseEstimator):
     """The hooks of DMLGBM's estimators."""
 
     objective: Any
+    eval_metric: Any
     n_estimators: int
     early_stopping: bool
     random_state: Any
@@ -170,8 +172,11 @@ class WorkSharing(BaseEstimator):
         rows, objective = prepared.training_rows(self)
         warn_of_cluster_parameters(self)
         parameters = parameters.for_rows(prepared.dataset.n_rows)
+        warn_of_unused_metric(self.eval_metric, ())
         run = ContinuedRun(prepared, parameters.train, rows, objective, so_far)
-        return self._keep_run(run, run.training.advance(parameters.train))
+        booster = run.training.advance(parameters.train)
+        warn_of_constant_model(booster, prepared.dataset.n_rows, parameters.train.min_child_samples)
+        return self._keep_run(run, booster)
 
     def _keep_run(self, run: ContinuedRun, booster: Booster) -> Self:
         self._store(TrainingResult(booster, {}, None, None, None))
