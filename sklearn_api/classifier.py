@@ -21,6 +21,7 @@ from sklearn_api.backends import (
 )
 from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
+from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
 from sklearn_api.fit_settings import Callbacks, EvalMetric, fit_settings
@@ -133,7 +134,7 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         objective = self._objective_settings(len(classes))
         scores = score_matrix(init_score, table.n_rows, n_outputs_of(objective))
         training = RowData(table, target, weight, scores)
-        columns = settings.columns_of(table)
+        columns = settings.matched_to(columns_of(table))
         watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
         self._fit_rows(parameters, objective, training, watched, start, settings)
         self.classes_ = classes

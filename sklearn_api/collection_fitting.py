@@ -146,7 +146,8 @@ class _CollectionFit:
         described.require_scores(n_outputs)
         rules = RowRules(schema, classes, self._class_weights(labels), described.lengths)
         training = described.row_set(rules, rows_of)
-        watched = [self._watched(each, schema.columns, classes, n_outputs) for each in given]
+        columns = self._settings.matched_to(schema.columns)
+        watched = [self._watched(each, columns, classes, n_outputs) for each in given]
         parameters = parameters.for_rows(training.n_rows)
         if parameters.train.early_stopping_rounds is not None and not watched:
             training, watched = self._set_aside(training, described, classes)

@@ -13,7 +13,6 @@ from typing import Any
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.table import Table
-from sklearn_api.columns import columns_of
 from sklearn_api.fit_warnings import warn_of_table
 from sklearn_api.foreign_callbacks import translated
 from sklearn_api.parameter_names import stored_parameters
@@ -40,9 +39,8 @@ class FitSettings:
         warn_of_table(X, table, self.categorical_feature)
         return table
 
-    def columns_of(self, table: Table) -> Booster:
+    def matched_to(self, columns: Booster) -> Booster:
         """The columns that evaluation sets are matched to: by position where only `feature_name` has named them."""
-        columns = columns_of(table)
         return columns if self.feature_names is None else replace(columns, feature_names=None)
 
     def require_names(self, start: Booster) -> None:

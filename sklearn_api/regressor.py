@@ -13,6 +13,7 @@ from gbdt.objectives import ObjectiveSettings, transform
 from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
 from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
+from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
 from sklearn_api.fit_settings import Callbacks, EvalMetric, fit_settings
@@ -117,7 +118,7 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
             weight_vector(sample_weight, table.n_rows),
             score_matrix(init_score, table.n_rows, 1),
         )
-        columns = settings.columns_of(table)
+        columns = settings.matched_to(columns_of(table))
         watched = [self._watched(each, columns, None, 1) for each in given]
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
 

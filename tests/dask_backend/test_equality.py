@@ -335,6 +335,7 @@ def test_number_of_workers_does_not_change_the_model(n_workers: int) -> None:
                 assert found.evals_result_ == local.evals_result_
 
 
+@pytest.mark.filterwarnings("error:X of eval_set")
 def test_arguments_of_fit_mean_what_they_mean_locally() -> None:
     rng = np.random.default_rng(0)
     X = rng.normal(size=(200, 3))

@@ -210,7 +210,7 @@ def test_scores_of_collections_are_those_of_the_rows(classifier: DMLGBMClassifie
 
 
 def test_scores_logarithms_and_stretches_of_iterations_are_those_of_the_rows_in_one_piece() -> None:
-    X = frame()[["number", "whole"]]
+    X = frame()
     model = DMLGBMClassifier(n_estimators=4, num_leaves=5).fit(X, labels(X))
     lazy = dd.from_pandas(X, npartitions=3)
     for method in ("decision_function", "predict_log_proba"):
