@@ -47,7 +47,7 @@ def warn_of_categories(columns: Booster, meant: Collection[int], table_name: str
             warnings.warn(
                 f"The {labels(feature)} has {len(known):,} categories: {MAX_CATEGORIES:,} are told apart, the other "
                 f"{len(known) - MAX_CATEGORIES:,} count as missing. Group the rare ones, or leave the column out.",
-                stacklevel=5,
+                stacklevel=6,
             )
         found = None if feature in meant else text_kind(known)
         if found is not None:
@@ -55,7 +55,7 @@ def warn_of_categories(columns: Booster, meant: Collection[int], table_name: str
             warnings.warn(
                 f"The {labels(feature)} holds {kind} as text, such as {example!r}, and every text is a category of its "
                 f"own: {_REMEDIES[kind]}; if categories are meant, list it in categorical_feature.",
-                stacklevel=5,
+                stacklevel=6,
             )
 
 

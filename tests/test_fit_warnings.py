@@ -70,6 +70,7 @@ def test_dates_and_numbers_as_text_name_column_and_remedy_once(make: str, texts:
     with pytest.warns(UserWarning, match=message) as caught:
         DMLGBMRegressor(**SMALL).fit(X, NUMBER, eval_set=[(X, NUMBER)])
     assert len(caught) == 1
+    assert caught[0].filename == __file__
     model = DMLGBMRegressor(**SMALL)
     with pytest.warns(UserWarning, match=message):
         prepared = model.prepare(X, NUMBER)

@@ -165,6 +165,7 @@ def test_example_runs(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     assert "Same bytes as a local fit: True" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_fit_warns_of_what_a_local_fit_warns_of(spark: Any) -> None:
     table = pd.DataFrame({"n": np.arange(40.0), "day": np.resize(["2024-01-31", "2024-02-01"], 40)})
     frame = on_spark(spark, table.assign(y=np.arange(40.0)), 2)
