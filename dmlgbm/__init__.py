@@ -15,7 +15,6 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gbdt.booster import Booster
     from gbdt.callbacks import checkpoint, log_evaluation, progress_bar, record_evaluation, time_limit
     from gbdt.model_file import ModelFileError
     from gbdt.parameters import ParameterError
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         plot_history,
     )
     from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, load_model
+    from sklearn_api.booster import Booster
     from tuning.hyperband import HyperbandSearchCV
     from tuning.optuna_search import OptunaSearchCV
     from tuning.plots import plot_search
@@ -72,7 +72,7 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "Booster": "gbdt.booster",
+    "Booster": "sklearn_api.booster",
     "ModelFileError": "gbdt.model_file",
     "ParameterError": "gbdt.parameters",
     **dict.fromkeys(

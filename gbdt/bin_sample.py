@@ -39,11 +39,16 @@ def sampled_rows(
     return chosen_rows(first_row_number, n_rows, random_key(seed, Purpose.BIN_SAMPLE), sample_rows / total)
 
 
-def cut(column: Column, sample: RowChoice, max_bin: int, repeats: npt.NDArray[np.int64] | None = None) -> FeatureBins:
+def cut(
+    column: Column,
+    sample: RowChoice,
+    parameters: BinningParameters,
+    repeats: npt.NDArray[np.int64] | None = None,
+) -> FeatureBins:
     """The bins of a column; the sampled rows count as often as `repeats` says."""
     if isinstance(column, CategoricalColumn):
         return CategoricalBins(column.categories)
-    return cut_numeric(column, sample, max_bin, repeats)
+    return cut_numeric(column, sample, parameters.max_bin, parameters.min_data_in_bin, repeats)
 
 
 def repeats_of(weight: npt.NDArray[np.float64] | None, sample: RowChoice) -> npt.NDArray[np.int64] | None:
@@ -149,7 +154,7 @@ def summarise_columns(
 
     def summarise(feature: int) -> ColumnSummary:
         column = joined_columns([part.table.columns[feature] for part in parts], parts[0].table.name_of(feature))
-        bins = cut(column, cutting, parameters.max_bin, repeats)
+        bins = cut(column, cutting, parameters, repeats)
         return ColumnSummary(bins, sampled_feature(column, bins, planning))
 
     return (workers or Workers(1)).run_each(summarise, range(parts[0].table.n_features))

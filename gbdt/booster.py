@@ -27,7 +27,7 @@ _LEAF_ARRAYS = ("leaf_value", "leaf_count", "leaf_weight")
 _ROWS_WORTH_SEGMENTS = 1_000
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Booster:
     """Trees in the order they were grown; tree t adds to output t % n_outputs."""
 
@@ -68,12 +68,18 @@ class Booster:
         return replace(self, trees=self.trees[n_iterations * self.n_outputs :])
 
     def raw_scores(
-        self, table: Table, *, n_iterations: int | None = None, n_threads: int = 1
+        self, table: Table, *, n_iterations: int | None = None, n_threads: int = 1, first_iteration: int = 0
     ) -> npt.NDArray[np.float64]:
-        """Scores [output, row] after some or all iterations; the table's categories must be encoded."""
+        """Scores [output, row] after some or all iterations; the table's categories must be encoded.
+
+        With a `first_iteration` above 0 they are what `n_iterations` from there on add: scores of stretches that follow
+        one another add up to the model's, so the base scores belong to the first stretch.
+        """
         n_trees = None if n_iterations is None else n_iterations * self.n_outputs
+        base_scores = self.base_scores if first_iteration == 0 else np.zeros(self.n_outputs)
+        first_tree = first_iteration * self.n_outputs
         with Workers(n_threads) as workers:
-            return self.forest.raw_scores(table, self.base_scores, n_trees=n_trees, workers=workers)
+            return self.forest.raw_scores(table, base_scores, first_tree=first_tree, n_trees=n_trees, workers=workers)
 
     def staged_raw_scores(self, table: Table, n_threads: int = 1) -> Iterator[npt.NDArray[np.float64]]:
         """Scores [output, row] after the first iteration, after the second, and so on."""
@@ -156,6 +162,22 @@ class Booster:
             categories=categories,
             metadata=header["metadata"],
         )
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__}: {self.n_iterations} iterations, {len(self.trees)} trees, {self.n_features} "
+            f"features, objective {self.objective!r}>"
+        )
+
+    def __eq__(self, other: object) -> bool:
+        """Models are equal if their files are."""
+        if not isinstance(other, Booster):
+            return NotImplemented
+        return self is other or (hash(self) == hash(other) and self.to_bytes() == other.to_bytes())
+
+    def __hash__(self) -> int:
+        counts = self.n_features, len(self.trees), sum(tree.n_nodes for tree in self.trees)
+        return hash((*counts, self.objective, self.feature_names, self.base_scores.tobytes()))
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the forest, which is made again on first use."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, TextIO
+from typing import NamedTuple, NoReturn, TextIO
 
 from gbdt.atomic_file import write_atomically
 from gbdt.booster import Booster
@@ -20,6 +20,15 @@ class Evaluation(NamedTuple):
     metric: str
     value: float
     higher_is_better: bool
+
+
+# What callbacks of other libraries look for, and where it is here.
+_FOREIGN_NAMES = {
+    "evaluation_result_list": "state.evaluations",
+    "model": "state.booster_so_far()",
+    "begin_iteration": "state.iteration, which is 1 for the first",
+    "end_iteration": "state.n_iterations",
+}
 
 
 @dataclass
@@ -35,6 +44,18 @@ class TrainingState:
     def stop(self, reason: str) -> None:
         """End training after this iteration."""
         self.stop_reason = reason
+
+    def __setattr__(self, name: str, value: object) -> None:
+        # Whatever else a callback sets would change nothing.
+        if name not in self.__dataclass_fields__ or (name in self.__dict__ and name != "stop_reason"):
+            raise AttributeError(
+                f"a callback sets state.{name}, which has no effect: call state.stop(reason) to end training."
+            )
+        super().__setattr__(name, value)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        found = f": use {_FOREIGN_NAMES[name]}" if name in _FOREIGN_NAMES else ""
+        raise AttributeError(f"the state that a callback gets has no attribute {name!r}{found}.")
 
 
 Callback = Callable[[TrainingState], None]

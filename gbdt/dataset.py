@@ -48,7 +48,7 @@ def bin_table(
     cutting = sampled_rows(table.n_rows, parameters.sample_rows, parameters.seed)
     planning = sampled_rows(table.n_rows, ROWS_FOR_PLAN, parameters.seed)
     repeats = repeats_of(weight, cutting)
-    bins = workers.run_each(lambda column: cut(column, cutting, parameters.max_bin, repeats), table.columns)
+    bins = workers.run_each(lambda column: cut(column, cutting, parameters, repeats), table.columns)
     sampled = workers.run_each(
         lambda feature: sampled_feature(table.columns[feature], bins[feature], planning), range(table.n_features)
     )

@@ -93,9 +93,10 @@ def cut_numeric(
     column: NumericColumn | SparseColumn,
     sample: npt.NDArray[np.uint32] | slice,
     max_bin: int,
+    min_data_in_bin: int = 1,
     repeats: npt.NDArray[np.int64] | None = None,
 ) -> NumericBins:
-    """Quantile bins from the sampled rows; frequent values get bins of their own.
+    """Quantile bins from the sampled rows, each of at least so many; frequent values get bins of their own.
 
     `repeats` says how often each sampled row counts, in any unit.
     """
@@ -109,7 +110,22 @@ def cut_numeric(
         values, counts = _distinct(sampled) if repeats is None else _distinct_repeated(sampled, repeats)
     if len(values) == 0:
         return NumericBins(np.zeros(0))
-    return NumericBins(cut_points(values, counts, max_bin))
+    cuts = cut_points(values, counts, max_bin)
+    return NumericBins(cuts if min_data_in_bin <= 1 else _cuts_of_full_bins(cuts, values, counts, min_data_in_bin))
+
+
+def _cuts_of_full_bins(
+    cuts: npt.NDArray[np.float64], values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], least: int
+) -> npt.NDArray[np.float64]:
+    """The cuts without those that close a bin of fewer than `least` rows, counted from below."""
+    rows_below = np.cumsum(counts)[np.searchsorted(values, cuts, "right") - 1]
+    kept: list[int] = []
+    closed, n_rows = 0, int(counts.sum())
+    for place, below in enumerate(rows_below.tolist()):
+        if below - closed >= least and n_rows - below >= least:
+            kept.append(place)
+            closed = below
+    return cuts[kept]
 
 
 def _distinct(sampled: npt.NDArray[np.generic]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:

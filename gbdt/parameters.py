@@ -16,11 +16,13 @@ class BinningParameters:
 
     max_bin: int = 255
     sample_rows: int = 200_000
+    min_data_in_bin: int = 1
     seed: int = 0
 
     def __post_init__(self) -> None:
         _require(2 <= self.max_bin <= 65_000, "max_bin", self.max_bin, "between 2 and 65000")
         _require(self.sample_rows >= 1, "subsample_for_bin", self.sample_rows, "at least 1")
+        _require(self.min_data_in_bin >= 0, "min_data_in_bin", self.min_data_in_bin, "at least 0")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Tree:
     """Internal nodes and leaves, each numbered from 0; a child below 0 is leaf `~child`.
 

@@ -118,7 +118,13 @@ def _predicted_lazily(estimator: Any, X: Any, call: _Call, columns: Columns) -> 
 
 
 # What the column of a prediction on Spark is called: Spark ML's names, as far as it has them.
-_COLUMN_NAMES = {"predict": "prediction", "predict_proba": "probability", "apply": "leaves"}
+_COLUMN_NAMES = {
+    "predict": "prediction",
+    "predict_proba": "probability",
+    "predict_log_proba": "logProbability",
+    "decision_function": "rawPrediction",
+    "apply": "leaves",
+}
 
 
 def _predicted_column(estimator: Any, X: Any, call: _Call) -> Any:

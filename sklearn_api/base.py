@@ -7,12 +7,12 @@ by one assignment, and a prediction reads it once: another thread may predict wh
 
 from __future__ import annotations
 
-import functools
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
@@ -22,31 +22,32 @@ from sklearn.utils.validation import check_is_fitted
 
 from gbdt.atomic_file import write_atomically
 from gbdt.booster import Booster
-from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
 from sklearn_api.backends import lazy_on_collections, snapshot, warn_of_cluster_parameters
+from sklearn_api.booster import Booster as FittedBooster
 from sklearn_api.columns import columns_of, table_like
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
+from sklearn_api.fit_settings import FitSettings
+from sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
 from sklearn_api.fitting import NamedRows, boost, n_outputs_of
 from sklearn_api.holdout import Split, numbered, taken
 from sklearn_api.labels import Labels
-from sklearn_api.parameter_names import canonical_parameters
-from sklearn_api.parameter_values import EngineParameters, checked_iterations, engine_parameters, n_threads_of
+from sklearn_api.parameter_names import canonical_parameters, parameter_names, stored_parameters
+from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters, n_threads_of
 from sklearn_api.partitions import Target
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
 from sklearn_api.scoring import scorer_metrics
 from sklearn_api.stopping import TRAINING, warn_of_rounds_without_sets
-from sklearn_api.tables import listed_categories, table_from
+from sklearn_api.tables import listed_categories
 from sklearn_api.targets import FloatArray, IntArray
 from sklearn_api.weightless_rows import weighing_rows
 from sklearn_api.work_sharing import WorkSharing
 
-MetricFunction = Callable[[Any, Any], tuple[str, float, bool]]
-EvalMetric = str | MetricFunction | Sequence[str | MetricFunction] | None
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class BoostedTrees(WorkSharing, BaseEstimator):
@@ -78,9 +79,8 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     @classmethod
     def _get_param_names(cls) -> list[str]:
-        # A search asks for them several times a fit, and reading a signature takes as long as a small tree.
         kind: Any = cls
-        return list(_parameter_names(kind))
+        return list(parameter_names(kind))
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name or alias; an unknown name is an error with a suggestion."""
@@ -98,7 +98,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         """The leaf that each row reaches in each tree, [row, tree]; the trees of one iteration stand side by side."""
         table = self._table_to_predict(X)
         leaves = self.booster_.leaf_indices(table, n_threads_of(self.n_jobs))
-        return leaves[:, : self._n_iterations(None) * self.booster_.n_outputs]
+        return leaves[:, : self._stretch(0, None).n_iterations * self.booster_.n_outputs]
 
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file that holds no code; `dmlgbm.load_model` reads it."""
@@ -126,7 +126,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         if "booster_" in state:
-            state = {**state, "booster_": Booster.from_bytes(state["booster_"])}
+            state = {**state, "booster_": FittedBooster.from_bytes(state["booster_"])}
         super().__setstate__(state)
 
     # Training.
@@ -145,8 +145,9 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
         """An evaluation set in the engine's types, its columns matched to those of the training table."""
 
-    def _engine_parameters(self, *, has_sets: bool = False) -> EngineParameters:
-        given = self.get_params(deep=False)
+    def _engine_parameters(self, changes: Mapping[str, Any] = _NOTHING, *, has_sets: bool = False) -> EngineParameters:
+        """The parameters, with the `changes` that the arguments of `fit` make."""
+        given = {**stored_parameters(self), **changes}
         parameters = engine_parameters(given, has_sets=has_sets)
         warn_of_rounds_without_sets(given, has_sets=has_sets)
         if parameters.train.subsample < 1 and parameters.train.subsample_freq == 0:
@@ -162,9 +163,10 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         own = snapshot(self) if self.warm_start and self.__sklearn_is_fitted__() else None
         return starting_point(init_model, own)
 
-    def _training_table(self, X: Any, start: Start) -> Table:
+    def _training_table(self, X: Any, start: Start, settings: FitSettings) -> Table:
         if start.booster is None:
-            return table_from(X, categorical_feature=self.categorical_feature)
+            return settings.training_table(X)
+        settings.require_names(start.booster)
         return self._table_like(start.booster, X)
 
     def _weighing_rows(self, rows: RowData, X: Any, start: Start) -> RowData:
@@ -181,7 +183,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         training: RowData,
         watched: Sequence[NamedRows],
         start: Start,
-        callbacks: Sequence[Callback] | None,
+        settings: FitSettings,
         classes: Labels | None = None,
     ) -> Self:
         """Train on rows that have been checked, and store the result."""
@@ -189,18 +191,20 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         if parameters.train.early_stopping_rounds is not None and not watched:
             learnt_from, watched = self._set_aside(training, parameters.train.seed)
         warn_of_cluster_parameters(self)
+        warn_of_unused_metric(settings.eval_metric, watched)
         result = boost(
-            parameters,
+            parameters.for_rows(learnt_from.table.n_rows),
             objective,
             learnt_from,
             watched,
             start,
-            eval_metric=self.eval_metric,
+            eval_metric=settings.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
             scorers=scorer_metrics(self, objective, columns_of(training.table), classes, n_outputs_of(objective)),
             report_every=int(self.verbose),
-            callbacks=callbacks,
+            callbacks=settings.callbacks,
         )
+        warn_of_constant_model(result.booster, learnt_from.table.n_rows, parameters.train)
         self._store(result, classes)
         return self
 
@@ -218,7 +222,6 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def _store(self, result: TrainingResult, classes: Labels | None = None, **more: Any) -> None:
         """Become what a fit made, in one step: nobody sees a part of it, or anything that an earlier fit left."""
-        self._warn_of_empty_bags(result.booster)
         fitted = {
             **_described(result.booster),
             "evals_result_": result.evaluations,
@@ -230,16 +233,6 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         kept = {name: value for name, value in dict(vars(self)).items() if name not in _FITTED}
         self.__dict__ = {**kept, **fitted}
 
-    def _warn_of_empty_bags(self, booster: Booster) -> None:
-        """Trees over no rows are constant: a fit on a cluster learns that here as well."""
-        empty = [tree for tree in booster.trees if not tree.leaf_count.any()] if self.subsample < 1 else []
-        if empty:
-            warnings.warn(
-                f"subsample={self.subsample} drew no row for {len(empty)} of {len(booster.trees)} trees, which add "
-                "nothing to the model: raise subsample.",
-                stacklevel=5,
-            )
-
     # Prediction.
 
     def _table_to_predict(self, X: Any) -> Table:
@@ -249,22 +242,25 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     def _table_like(self, fitted: Booster, X: Any, name: str = "X") -> Table:
         return table_like(X, fitted, self.handle_unknown, estimator_name=type(self).__name__, name=name)
 
-    def _n_iterations(self, num_iteration: int | None) -> int:
-        """How many iterations to predict with: the best one if early stopping found it, unless told otherwise."""
-        if num_iteration is None:
-            return self.booster_.n_iterations if self.best_iteration_ is None else self.best_iteration_
-        return checked_iterations(num_iteration, self.booster_.n_iterations)
+    def _stretch(self, start_iteration: int, num_iteration: int | None) -> Stretch:
+        """The iterations to predict with: up to the best one if early stopping found it, unless told otherwise."""
+        return Stretch.asked(start_iteration, num_iteration, self.booster_.n_iterations, self.best_iteration_)
 
-    def _raw_scores(self, X: Any, num_iteration: int | None = None) -> FloatArray:
+    def _raw_scores(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
         """Scores before any link function, [output, row]."""
         if self._scores_in_fit is not None:
             return self._scores_in_fit[:, X[:, 0]]
-        known = self._known_scores(X, num_iteration)
+        check_is_fitted(self)
+        stretch = self._stretch(start_iteration, num_iteration)
+        known = self._known_scores(X, stretch)
         if known is not None:
             return known
-        table = self._table_to_predict(X)
-        n_iterations, n_threads = self._n_iterations(num_iteration), n_threads_of(self.n_jobs)
-        return self.booster_.raw_scores(table, n_iterations=n_iterations, n_threads=n_threads)
+        return self.booster_.raw_scores(
+            self._table_to_predict(X),
+            first_iteration=stretch.first,
+            n_iterations=stretch.n_iterations,
+            n_threads=n_threads_of(self.n_jobs),
+        )
 
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
         return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))
@@ -283,14 +279,8 @@ def _described(booster: Booster) -> dict[str, Any]:
     """A model, and what scikit-learn wants to know of it."""
     names = booster.feature_names
     return {
-        "booster_": booster,
+        "booster_": FittedBooster.of(booster),
         "n_iter_": booster.n_iterations,
         "n_features_in_": booster.n_features,
         **({} if names is None else {"feature_names_in_": np.array(names, dtype=object)}),
     }
-
-
-@functools.cache
-def _parameter_names(kind: Any) -> tuple[str, ...]:
-    # Bound to the class that is asked, whose signature counts.
-    return tuple(BaseEstimator.__dict__["_get_param_names"].__func__(kind))

@@ -12,7 +12,6 @@ import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
 from gbdt.booster import Booster
-from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
 from sklearn_api.backends import (
     is_collection,
@@ -21,11 +20,12 @@ from sklearn_api.backends import (
     refuse_client,
     staged_on_collections,
 )
-from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
+from sklearn_api.fit_settings import Callbacks, EvalMetric, fit_settings
 from sklearn_api.fitting import NamedRows, n_outputs_of
 from sklearn_api.holdout import Split, split_classes
 from sklearn_api.labels import (
@@ -63,11 +63,12 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         objective: str | Callable[..., Any] | None = None,
         n_estimators: int = 100,
         learning_rate: float = 0.1,
-        num_leaves: int = 31,
-        max_depth: int = -1,
+        num_leaves: int | None = 31,
+        max_depth: int | None = -1,
         grow_policy: Literal["leafwise", "depthwise"] = "leafwise",
         max_bin: int = 255,
         subsample_for_bin: int = 200_000,
+        min_data_in_bin: int = 1,
         min_child_samples: int = 20,
         min_child_weight: float = 1e-3,
         min_split_gain: float = 0.0,
@@ -117,18 +118,22 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         eval_sample_weight: Any = None,
         eval_init_score: Any = None,
         init_model: Any = None,
-        callbacks: Sequence[Callback] | None = None,
+        callbacks: Callbacks = None,
         client: Any = None,
+        eval_metric: EvalMetric = None,
+        categorical_feature: CategoricalFeature | None = None,
+        feature_name: Sequence[str] | None = None,
     ) -> Self:
-        """Train on the rows of X and their class labels y; see docs/estimators.md for every argument."""
+        """Train on the rows of X and their class labels y."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
+        settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
         if is_collection(X):
             given_rows = CollectionInput(X, y, sample_weight, init_score)
-            return fit_collection(self, given_rows, given, init_model, callbacks, client)
+            return fit_collection(self, given_rows, given, init_model, settings, client)
         refuse_client(client)
-        parameters = self._engine_parameters(has_sets=bool(given))
+        parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
-        table = self._training_table(X, start)
+        table = self._training_table(X, start, settings)
         classes, target = encoded_labels(y, table.n_rows)
         start.require_same_classes(classes)
         objective = self._objective_settings(len(classes))
@@ -138,9 +143,9 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         weight = class_weights(self.class_weight, classes, rows.target, rows.weight)
         require_two_weighted_classes(classes, rows.target, weight)
         training = replace(rows, weight=weight)
-        columns = columns_of(training.table)
+        columns = settings.matched_to(columns_of(training.table))
         watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
-        return self._fit_rows(parameters, objective, training, watched, start, callbacks, classes)
+        return self._fit_rows(parameters, objective, training, watched, start, settings, classes)
 
     @property
     def n_classes_(self) -> int:
@@ -148,20 +153,36 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         return len(self.classes_)
 
     @lazy_on_collections(of_classes)
-    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> npt.NDArray[Any]:
-        """The most probable class of each row, or with `raw_score` the scores behind the probabilities."""
-        score = self._raw_scores(X, num_iteration)
-        if raw_score:
-            return score[0] if len(score) == 1 else score.T
-        return self._labels(score)
+    def predict(
+        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
+    ) -> npt.NDArray[Any]:
+        """The most probable class of each row, or with `raw_score` the scores behind the probabilities.
+
+        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
+        """
+        score = self._raw_scores(X, num_iteration, start_iteration)
+        return _by_row(score) if raw_score else self._labels(score)
 
     @lazy_on_collections(of_classes)
-    def predict_proba(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
-        """The probability of each class, [row, class]."""
-        score = self._raw_scores(X, num_iteration)
-        if raw_score:
-            return score[0] if len(score) == 1 else score.T
-        return _probabilities(score)
+    def predict_proba(
+        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
+    ) -> FloatArray:
+        """The probability of each class, [row, class]; the other arguments are those of `predict`."""
+        score = self._raw_scores(X, num_iteration, start_iteration)
+        return _by_row(score) if raw_score else _probabilities(score)
+
+    @lazy_on_collections(of_classes)
+    def predict_log_proba(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
+        """The logarithm of each class's probability, [row, class]; finite also where the probability rounds to zero."""
+        score = self._raw_scores(X, num_iteration, start_iteration)
+        if len(score) == 1:
+            score = np.stack([np.zeros_like(score[0]), score[0]])
+        return (score - np.logaddexp.reduce(score, axis=0)).T
+
+    @lazy_on_collections(of_classes)
+    def decision_function(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
+        """The scores behind the probabilities: the log odds of the second of two classes, or one for each class."""
+        return _by_row(self._raw_scores(X, num_iteration, start_iteration))
 
     @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
@@ -201,6 +222,10 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
     ) -> tuple[Split, Split | None]:
         return split_classes(target, self._share_to_watch(), seed), None
+
+
+def _by_row(score: FloatArray) -> FloatArray:
+    return score[0] if len(score) == 1 else score.T
 
 
 def _probabilities(score: FloatArray) -> FloatArray:

@@ -21,7 +21,8 @@ from sklearn_api.backends import is_spark_frame, refuse_client
 from sklearn_api.collection_rows import DaskPlace, Described, split_cuts
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import GivenSet
-from sklearn_api.fitting import checked_callbacks, metrics_of, n_outputs_of
+from sklearn_api.fit_warnings import warn_of_categories, warn_of_constant_model, warn_of_unused_metric
+from sklearn_api.fitting import metrics_of, n_outputs_of
 from sklearn_api.labels import Labels, require_weighted_classes, weights_of_classes
 from sklearn_api.partition_rows import RowRules, place_of_row, rows_of
 from sklearn_api.partition_schema import LabelSummary, merged_labels, unified_columns
@@ -29,6 +30,7 @@ from sklearn_api.partitions import PartitionReader
 from sklearn_api.row_data import RowData
 from sklearn_api.scoring import scorer_metrics
 from sklearn_api.stopping import TRAINING, watching
+from sklearn_api.tables.names import categorical_positions
 from sklearn_api.targets import FloatArray
 
 if TYPE_CHECKING:
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from gbdt.ranks.job import ClusterJob, ClusterResult
     from gbdt.ranks.row_set import RowSet
     from sklearn_api.base import BoostedTrees
+    from sklearn_api.fit_settings import FitSettings
     from sklearn_api.parameter_values import EngineParameters
 
 Estimator = TypeVar("Estimator", bound="BoostedTrees")
@@ -88,15 +91,14 @@ def fit_collection(
     rows: CollectionInput,
     given: Sequence[GivenSet],
     init_model: Any,
-    callbacks: Sequence[Callback] | None,
+    settings: FitSettings,
     client: Any = None,
 ) -> Estimator:
     """Train where the rows are (on the workers of a client, on the executors of Spark), and store the result."""
-    parameters = estimator._engine_parameters(has_sets=bool(given))
+    parameters = estimator._engine_parameters(settings.parameters, has_sets=bool(given))
     start = estimator._starting_point(init_model)
     with _place_of(rows, given, client) as place:
-        fit = _CollectionFit(place, estimator, parameters, start)
-        fit.run(rows, given, checked_callbacks(callbacks))
+        _CollectionFit(place, estimator, parameters, start, settings).run(rows, given)
     return estimator
 
 
@@ -120,19 +122,28 @@ def _place_of(rows: CollectionInput, given: Sequence[GivenSet], client: Any) -> 
 class _CollectionFit:
     """One fit in one place."""
 
-    def __init__(self, place: Place, estimator: BoostedTrees, parameters: EngineParameters, start: Start) -> None:
+    def __init__(
+        self,
+        place: Place,
+        estimator: BoostedTrees,
+        parameters: EngineParameters,
+        start: Start,
+        settings: FitSettings,
+    ) -> None:
         self._place = place
+        self._settings = settings
         self._estimator = estimator
         self._parameters = parameters
         self._start = start
         self._name = type(estimator).__name__
 
-    def run(self, rows: CollectionInput, given: Sequence[GivenSet], callbacks: Sequence[Callback]) -> None:
+    def run(self, rows: CollectionInput, given: Sequence[GivenSet]) -> None:
         from gbdt.ranks.job import ClusterJob
 
         estimator, parameters, start = self._estimator, self._parameters, self._start
         described = self._described(rows)
         schema = unified_columns(described.partitions)
+        self._warn_of_categories(schema.columns, described)
         labels = merged_labels(described.partitions) if estimator._target_kind == "classes" else None
         classes = None if labels is None else labels.classes
         objective = estimator._objective_settings(0 if classes is None else len(classes))
@@ -141,9 +152,12 @@ class _CollectionFit:
         described.require_scores(n_outputs)
         rules = RowRules(schema, classes, self._class_weights(labels), described.lengths)
         training = described.row_set(rules, rows_of)
-        watched = [self._watched(each, schema.columns, classes, n_outputs) for each in given]
+        columns = self._settings.matched_to(schema.columns)
+        watched = [self._watched(each, columns, classes, n_outputs) for each in given]
+        parameters = parameters.for_rows(training.n_rows)
         if parameters.train.early_stopping_rounds is not None and not watched:
             training, watched = self._set_aside(training, described, classes)
+        warn_of_unused_metric(self._settings.eval_metric, watched)
         job = ClusterJob(
             parameters=self._train_parameters(training, watched),
             binning=parameters.binning,
@@ -160,7 +174,7 @@ class _CollectionFit:
             checkpoint_dir=None if estimator.checkpoint_dir is None else os.fspath(estimator.checkpoint_dir),
         )
         report_every = int(estimator.verbose)
-        all_callbacks = [*([log_evaluation(report_every)] if report_every else []), *callbacks]
+        all_callbacks = [*([log_evaluation(report_every)] if report_every > 0 else []), *self._settings.callbacks]
         try:
             result = self._place.train(job, all_callbacks)
         except RowError as error:
@@ -168,6 +182,7 @@ class _CollectionFit:
             first, row = described.row_before(partition, row)
             place = f"row {first + row} of X (row {row} of partition {partition})"
             raise RowError(error.subject, error.row, error.problem, place) from None
+        warn_of_constant_model(result.training.booster, training.n_rows, parameters.train)
         estimator._store(result.training, classes, plan_=result.plan, fit_report_=result.report)
 
     def _described(self, rows: CollectionInput) -> Described:
@@ -175,11 +190,26 @@ class _CollectionFit:
         reader = PartitionReader(
             estimator._target_kind,
             self._name,
-            estimator.categorical_feature,
+            self._settings.categorical_feature,
             self._start.booster,
             estimator.handle_unknown,
+            feature_names=self._settings.feature_names,
         )
         return self._place.described(reader, rows, "read", "", estimator._needs_queries)
+
+    def _warn_of_categories(self, columns: Booster, described: Described) -> None:
+        if self._start.booster is not None:
+            return
+        fixed = {
+            feature
+            for each in described.partitions
+            for feature, column in enumerate(each.columns)
+            if column.fixed_order
+        }
+        listed = self._settings.categorical_feature
+        warn_of_categories(
+            columns, fixed | categorical_positions(listed, columns.feature_names, columns.n_features, "X")
+        )
 
     def _class_weights(self, labels: LabelSummary | None) -> FloatArray | None:
         if labels is None:
@@ -248,7 +278,7 @@ class _CollectionFit:
         return metrics_of(
             self._parameters,
             objective,
-            estimator.eval_metric,
+            self._settings.eval_metric,
             getattr(estimator, "eval_at", ()),
             lambda: self._place.first_share(watched[0][1]),
             scorer_metrics(estimator, objective, columns, classes, n_outputs_of(objective)),

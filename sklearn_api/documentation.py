@@ -1,4 +1,4 @@
-"""The description of every constructor parameter, in one place for the docstrings of all estimators."""
+"""The description of every constructor parameter and argument of `fit`, once for the docstrings of all estimators."""
 
 from __future__ import annotations
 
@@ -11,11 +11,15 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "objective": ("str or callable", "What to minimise; None chooses by the target."),
     "n_estimators": ("int", "Boosting iterations."),
     "learning_rate": ("float", "Factor on the values of every new tree."),
-    "num_leaves": ("int", "Most leaves of a tree."),
-    "max_depth": ("int", "Most splits between root and leaf; -1 for no limit."),
+    "num_leaves": (
+        "int or None",
+        "Most leaves of a tree; None for no limit but that of `min_child_samples` and `max_depth`.",
+    ),
+    "max_depth": ("int or None", "Most splits between root and leaf; -1 or None for no limit."),
     "grow_policy": ("{'leafwise', 'depthwise'}", "Split the best leaf first, or level by level."),
     "max_bin": ("int", "Most bins of a feature, besides the one for missing values."),
     "subsample_for_bin": ("int", "Rows that bins are cut from."),
+    "min_data_in_bin": ("int", "Fewest rows, of those that bins are cut from, in a bin of numbers."),
     "min_child_samples": ("int", "Fewest rows of a leaf, exact."),
     "min_child_weight": ("float", "Smallest sum of hessians of a leaf."),
     "min_split_gain": ("float", "Smallest gain of a split."),
@@ -36,7 +40,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "min_data_per_group": ("int", "Fewest rows of the categories between two splits that are tried."),
     "categorical_feature": (
         "'auto' or list",
-        "Names or positions of number columns to treat as categories; strings and category types are so by themselves.",
+        "Names, positions or mask of number columns to treat as categories; text and category types are so anyway.",
     ),
     "handle_unknown": ("{'missing', 'error'}", "What an unseen category means in prediction."),
     "precision": ("{'auto', 'fast', 'exact'}", "Width of the integers that histograms add up."),
@@ -61,7 +65,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "eval_metric": (
         "str, callable or list",
-        "Metrics to evaluate; a function (y_true, y_pred) returns (name, value, higher_is_better).",
+        "Metrics to evaluate: names, or functions (y_true, y_pred) of a number or (name, value, higher_is_better).",
     ),
     "random_state": (
         "int, RandomState, Generator or None",
@@ -70,7 +74,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "n_jobs": ("int or None", "Threads; None and -1 for all. The model does not depend on it."),
     "importance_type": ("{'split', 'gain'}", "What `feature_importances_` holds."),
     "warm_start": ("bool", "Go on from the trees of the last `fit` until there are `n_estimators`."),
-    "verbose": ("int", "Report the metrics every so many iterations; 0 for never."),
+    "verbose": ("int", "Report the metrics every so many iterations; 0 or below for never."),
     "tree_learner": (
         "{'auto', 'data', 'feature', 'voting'}",
         "On Dask collections: what workers divide, rows or features; 'voting' sends less and is approximate.",
@@ -87,13 +91,48 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "lambdarank_truncation_level": ("int", "Places whose pairs objective 'lambdarank' looks at."),
 }
 
+FIT_ARGUMENTS: dict[str, tuple[str, str]] = {
+    "X": (
+        "array, data frame, Arrow table, sparse matrix, Dask collection or Spark DataFrame",
+        "The rows. A Dask collection or Spark DataFrame is trained on where it lies.",
+    ),
+    "y": ("array or column", "The target of each row. On Spark, the name of its column, as for all arguments by row."),
+    "group": ("array", "Numbers of rows of the queries, one query after the other."),
+    "qid": ("array", "The id of each row's query, instead of `group`."),
+    "sample_weight": ("array or number", "Weight of each row."),
+    "init_score": (
+        "array",
+        "Raw scores to start from, [row] or [row, class], or flat, class after class. Not part of predictions.",
+    ),
+    "eval_set": ("list of (X, y)", "Rows to watch after every iteration; one pair will do without the list."),
+    "eval_names": ("list of str", "Names of the evaluation sets; 'valid_0' and so on without."),
+    "eval_sample_weight": ("list of arrays", "`sample_weight` of each evaluation set."),
+    "eval_init_score": ("list of arrays", "`init_score` of each evaluation set."),
+    "eval_group": ("list of arrays", "`group` of each evaluation set."),
+    "eval_qid": ("list of arrays", "`qid` of each evaluation set."),
+    "init_model": ("estimator, Booster or path", "Model that the new trees are added to."),
+    "callbacks": ("function or list of functions", "Called after every iteration; `dmlgbm.time_limit(60)` is one."),
+    "eval_metric": ("str, callable or list", "The constructor's `eval_metric`, for this fit."),
+    "categorical_feature": ("'auto' or list", "The constructor's `categorical_feature`, for this fit."),
+    "feature_name": ("list of str", "Names of the columns of an array."),
+    "client": ("distributed.Client", "The client of a Dask collection; the current one without."),
+}
+
 
 def documented(estimator: Estimator) -> Estimator:
-    """Add the descriptions of an estimator's parameters to its docstring."""
-    parameters = list(inspect.signature(estimator).parameters.values())
-    lines = [estimator.__doc__ or "", "", "Parameters", "----------"]
-    for parameter in parameters:
-        kind, description = PARAMETERS[parameter.name]
-        lines += [f"{parameter.name} : {kind}, default={parameter.default!r}", f"    {description}"]
-    estimator.__doc__ = "\n".join(lines)
+    """Add the descriptions of its parameters to the docstring of an estimator, and those of arguments to its `fit`."""
+    estimator.__doc__ = _with_parameters(estimator.__doc__, inspect.signature(estimator), PARAMETERS)
+    fit = vars(estimator)["fit"]
+    fit.__doc__ = _with_parameters(fit.__doc__, inspect.signature(fit), FIT_ARGUMENTS)
     return estimator
+
+
+def _with_parameters(text: str | None, signature: inspect.Signature, descriptions: dict[str, tuple[str, str]]) -> str:
+    lines = [text or "", "", "Parameters", "----------"]
+    for parameter in signature.parameters.values():
+        if parameter.name == "self":
+            continue
+        kind, description = descriptions[parameter.name]
+        default = "" if parameter.default is parameter.empty else f", default={parameter.default!r}"
+        lines += [f"{parameter.name} : {kind}{default}", f"    {description}"]
+    return "\n".join(lines)

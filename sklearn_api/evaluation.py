@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from gbdt.metrics import Metric, default_metric, metrics_for
 from gbdt.objectives import ObjectiveSettings, transform
+from sklearn_api.metric_functions import user_metrics
 from sklearn_api.row_data import RowData
 from sklearn_api.targets import FloatArray, IntArray
 
@@ -69,7 +70,9 @@ def watched_metrics(
     metrics: dict[str, Metric] = {}
     for entry in eval_metric:
         if callable(entry):
-            found = [_user_metric(entry, n_outputs, example())]
+            classifies = objective.n_classes > 1
+            found = user_metrics(entry, n_outputs, classifies, example())
+            _require_new_names(found, metrics)
         else:
             name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
             found = metrics_for([name], objective_alpha=objective.alpha, eval_at=eval_at)
@@ -91,30 +94,11 @@ def on_probabilities(metric: Metric, link: str) -> Metric:
     return Metric(metric.name, function, metric.higher_is_better)
 
 
-def _user_metric(function: Callable[[Any, Any], Any], n_outputs: int, example: RowData) -> Metric:
-    """A user's function as a metric; what it calls itself is learnt from one call with a constant prediction."""
-    n_rows = example.table.n_rows
-    constant = np.full((n_outputs, n_rows), 1.0 / n_outputs) if n_outputs > 1 else np.full(n_rows, 0.5)
-
-    def value(
-        target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
-    ) -> float:
-        return _called(function, target, prediction)[1]
-
-    name, _, higher_is_better = _called(function, example.target, constant)
-    return Metric(name, value, higher_is_better)
-
-
-def _called(function: Callable[[Any, Any], Any], target: FloatArray, prediction: FloatArray) -> tuple[str, float, bool]:
-    returned = function(target, prediction.T)
-    try:
-        name, value, higher_is_better = returned
-        return str(name), float(value), bool(higher_is_better)
-    except (TypeError, ValueError):
-        function_name = getattr(function, "__name__", repr(function))
-        raise TypeError(
-            f"The eval_metric function {function_name} must return (name, value, higher_is_better), got {returned!r}."
-        ) from None
+def _require_new_names(found: Sequence[Metric], known: Mapping[str, Metric]) -> None:
+    """Of two functions of one name, the values of one would be lost."""
+    for metric in found:
+        if metric.name in known:
+            raise ValueError(f"eval_metric lists two metrics that are called {metric.name!r}: name them differently.")
 
 
 def _pairs(eval_set: Any) -> list[tuple[Any, Any]]:

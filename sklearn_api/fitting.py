@@ -38,7 +38,7 @@ def boost(
     eval_at: Iterable[int],
     scorers: Sequence[Metric],
     report_every: int,
-    callbacks: Sequence[Callback] | None,
+    callbacks: Sequence[Callback],
 ) -> TrainingResult:
     """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
     start.require_same_objective(objective.name, n_outputs_of(objective))
@@ -62,7 +62,7 @@ def boost(
         group_starts=training.group_starts,
         evaluation_sets=[_evaluation_set(name, rows) for name, rows in watched],
         metrics=metrics,
-        callbacks=[*([log_evaluation(report_every)] if report_every else []), *checked_callbacks(callbacks)],
+        callbacks=[*([log_evaluation(report_every)] if report_every > 0 else []), *callbacks],
         initial_model=start.booster,
     )
     try:
@@ -100,11 +100,3 @@ def metrics_of(
 
 def _evaluation_set(name: str, rows: RowData) -> EvaluationSet:
     return EvaluationSet(name, rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts)
-
-
-def checked_callbacks(callbacks: Sequence[Callback] | None) -> Sequence[Callback]:
-    """The callbacks of a call of `fit`."""
-    for callback in callbacks or ():
-        if not callable(callback):
-            raise TypeError(f"callbacks must be a list of functions, but it holds {callback!r}.")
-    return callbacks or ()

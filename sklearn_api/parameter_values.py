@@ -7,8 +7,9 @@ one after the other.
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -19,11 +20,13 @@ from sklearn_api.scoring import check_scoring
 from sklearn_api.stopping import names_to_watch, stopping_rounds
 from sklearn_api.tables.names import did_you_mean
 
+_MOST_LEAVES = 131_072
 _LARGEST_SEED = 2**64 - 1
 _LARGEST_DRAWN_SEED = 2**31 - 1
 
 _WHOLE_NUMBERS = (
     *("n_estimators", "num_leaves", "max_depth", "max_bin", "subsample_for_bin", "min_child_samples"),
+    "min_data_in_bin",
     *("subsample_freq", "max_cat_threshold", "max_cat_to_onehot", "min_data_per_group", "early_stopping_rounds"),
     *("lambdarank_truncation_level", "top_k", "max_restarts"),
 )
@@ -32,7 +35,7 @@ _NUMBERS = (
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
     "early_stopping_min_delta",
 )
-_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction")
+_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
 _FLAGS = ("first_metric_only", "warm_start")
 _CHOICES = {
     "handle_unknown": ("missing", "error"),
@@ -63,6 +66,16 @@ class EngineParameters:
 
     train: TrainParameters
     binning: BinningParameters
+    limits_leaves: bool = True  # False for num_leaves=None
+
+    def for_rows(self, n_rows: int) -> EngineParameters:
+        """Without a limit of leaves, as many as trees of so many rows can have: what is never reached costs memory."""
+        if self.limits_leaves:
+            return self
+        most = min(n_rows // max(1, self.train.min_child_samples), _MOST_LEAVES)
+        if 0 < self.train.max_depth < _MOST_LEAVES.bit_length():
+            most = min(most, 1 << self.train.max_depth)
+        return replace(self, train=replace(self.train, num_leaves=max(2, most)))
 
 
 def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) -> EngineParameters:
@@ -77,11 +90,19 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
     in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
     # A scorer is the first metric, and watched instead of all others.
     in_record["first_metric_only"] = bool(parameters["first_metric_only"] or parameters.get("scoring") is not None)
+    if in_record["max_depth"] is None:
+        in_record["max_depth"] = -1
+    limits_leaves = in_record["num_leaves"] is not None
+    if not limits_leaves:
+        in_record["num_leaves"] = _MOST_LEAVES
     train = TrainParameters(**_plain(in_record), seed=seed, n_threads=n_threads_of(parameters["n_jobs"]))
     binning = BinningParameters(
-        max_bin=int(parameters["max_bin"]), sample_rows=int(parameters["subsample_for_bin"]), seed=seed
+        max_bin=int(parameters["max_bin"]),
+        sample_rows=int(parameters["subsample_for_bin"]),
+        min_data_in_bin=int(parameters["min_data_in_bin"]),
+        seed=seed,
     )
-    return EngineParameters(train, binning)
+    return EngineParameters(train, binning, limits_leaves)
 
 
 def is_whole_number(value: object) -> bool:
@@ -139,8 +160,10 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     if not isinstance(places, Sequence | np.ndarray) or not all(is_whole_number(place) for place in places):
         raise TypeError(f"eval_at must be a list of whole numbers of places, got {places!r}.")
     verbose = parameters["verbose"]
-    if not isinstance(verbose, bool) and (not is_whole_number(verbose) or verbose < 0):
-        raise ParameterError(f"verbose={verbose!r} must be 0 (silent) or report every so many iterations: 1, 10, ...")
+    if not isinstance(verbose, bool) and not is_whole_number(verbose):
+        raise ParameterError(
+            f"verbose={verbose!r} must be 0 or below (silent) or report every so many iterations: 1, 10, ..."
+        )
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -205,8 +228,35 @@ def step_limit(max_delta_step: Any) -> float | None:
     return None if max_delta_step is None else float(max_delta_step)
 
 
-def checked_iterations(num_iteration: Any, n_available: int) -> int:
-    """How many iterations a prediction uses; zero or less means all, as in LightGBM."""
-    if not is_whole_number(num_iteration):
-        raise TypeError(f"num_iteration must be None or a whole number, got {num_iteration!r}.")
-    return n_available if num_iteration <= 0 else min(int(num_iteration), n_available)
+@dataclass(frozen=True)
+class Stretch:
+    """The iterations that a prediction adds up."""
+
+    first: int
+    n_iterations: int
+
+    @classmethod
+    def asked(cls, start_iteration: Any, num_iteration: Any, n_available: int, n_best: int | None = None) -> Stretch:
+        """What start_iteration and num_iteration mean, as in LightGBM: up to the best without, zero or less for all."""
+        if not is_whole_number(start_iteration):
+            raise TypeError(f"start_iteration must be a whole number, got {start_iteration!r}.")
+        if num_iteration is not None and not is_whole_number(num_iteration):
+            raise TypeError(f"num_iteration must be None or a whole number, got {num_iteration!r}.")
+        first = max(0, int(start_iteration))
+        if first and first >= n_available:
+            raise ParameterError(
+                f"start_iteration={start_iteration} is beyond the model, which has {n_available} iterations (the first "
+                "is 0)."
+            )
+        if num_iteration is None and first == 0 and n_best is not None:
+            return cls(0, n_best)
+        n_left = n_available - first
+        if num_iteration is None or num_iteration <= 0:
+            return cls(first, n_left)
+        if num_iteration > n_left:
+            warnings.warn(
+                f"num_iteration={num_iteration} is beyond the model, which has {n_left} iterations"
+                f"{f' from start_iteration={first} on' if first else ''}: all of them are used.",
+                stacklevel=6,
+            )
+        return cls(first, min(int(num_iteration), n_left))

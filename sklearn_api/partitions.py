@@ -98,13 +98,14 @@ class PartitionReader:
     fitted: Booster | None = None
     handle_unknown: Literal["missing", "error"] = "missing"
     set_label: str = ""  # " of eval_set[0]"
+    feature_names: tuple[str, ...] | None = None  # what to call the columns of arrays
 
     def __call__(self, number: int, X: Any, vectors: Mapping[str, Any]) -> ReadPartition:
         """The partition of X with this number and its pieces of y, sample_weight, init_score and qid."""
         n_rows = len(X)
         error: Exception | None = self._wrong_length(number, n_rows, vectors)
         if n_rows == 0 or error is not None:
-            return ReadPartition(0, _names_of(X), None, error=error)
+            return ReadPartition(0, self.feature_names or _names_of(X), None, error=error)
         try:
             return self._read(X, n_rows, vectors)
         except (TypeError, ValueError) as found:
@@ -116,7 +117,9 @@ class PartitionReader:
     def _read(self, X: Any, n_rows: int, vectors: Mapping[str, Any]) -> ReadPartition:
         table_name = f"X{self.set_label}"
         if self.fitted is None:
-            table = table_from(X, categorical_feature=self.categorical_feature, name=table_name)
+            table = table_from(
+                X, categorical_feature=self.categorical_feature, name=table_name, names=self.feature_names
+            )
         else:
             table = table_like(X, self.fitted, self.handle_unknown, estimator_name=self.estimator_name, name=table_name)
         checked = label_vector if self.target == "classes" else numeric_target

@@ -21,6 +21,7 @@ from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Column, Table
 from gbdt.threads import Workers
 from sklearn_api.columns import columns_of
+from sklearn_api.fit_warnings import warn_of_table
 from sklearn_api.fitting import n_outputs_of
 from sklearn_api.labels import Labels, class_weights, encoded_labels, require_two_weighted_classes
 from sklearn_api.parameter_values import EngineParameters
@@ -157,6 +158,7 @@ def prepared_rows(
 ) -> PreparedRows:
     """Check and bin the rows as `fit` does; the warnings of `fit` come with each fit on them."""
     table = table_from(X, categorical_feature=estimator.categorical_feature)
+    warn_of_table(X, table, estimator.categorical_feature)
     y_is_column = y is not None and is_column(np.asarray(y))
     targets = np.asarray(y)[:, 0] if y_is_column else y
     classes = None

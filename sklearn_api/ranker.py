@@ -6,15 +6,18 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
+import numpy as np
+
 from gbdt.booster import Booster
-from gbdt.callbacks import Callback
+from gbdt.metrics import metrics_for
 from gbdt.objectives import ObjectiveSettings
 from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
-from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
+from sklearn_api.fit_settings import Callbacks, EvalMetric, fit_settings
 from sklearn_api.fitting import NamedRows
 from sklearn_api.holdout import Split, split_groups
 from sklearn_api.labels import Labels
@@ -44,11 +47,12 @@ class DMLGBMRanker(BoostedTrees):
         objective: str | Callable[..., Any] | None = None,
         n_estimators: int = 100,
         learning_rate: float = 0.1,
-        num_leaves: int = 31,
-        max_depth: int = -1,
+        num_leaves: int | None = 31,
+        max_depth: int | None = -1,
         grow_policy: Literal["leafwise", "depthwise"] = "leafwise",
         max_bin: int = 255,
         subsample_for_bin: int = 200_000,
+        min_data_in_bin: int = 1,
         min_child_samples: int = 20,
         min_child_weight: float = 1e-3,
         min_split_gain: float = 0.0,
@@ -102,18 +106,22 @@ class DMLGBMRanker(BoostedTrees):
         eval_group: Any = None,
         eval_qid: Any = None,
         init_model: Any = None,
-        callbacks: Sequence[Callback] | None = None,
+        callbacks: Callbacks = None,
         client: Any = None,
+        eval_metric: EvalMetric = None,
+        categorical_feature: CategoricalFeature | None = None,
+        feature_name: Sequence[str] | None = None,
     ) -> Self:
-        """Train on rows with grades y, in queries given by their sizes (`group`) or by an id for each row (`qid`)."""
+        """Train on rows with grades y, in queries given by their sizes or by an id for each row."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
+        settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
         if is_collection(X):
             given_rows = CollectionInput(X, y, sample_weight, init_score, group, qid)
-            return fit_collection(self, given_rows, given, init_model, callbacks, client)
+            return fit_collection(self, given_rows, given, init_model, settings, client)
         refuse_client(client)
-        parameters = self._engine_parameters(has_sets=bool(given))
+        parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
-        table = self._training_table(X, start)
+        table = self._training_table(X, start, settings)
         rows = RowData(
             table,
             numeric_target(y, table.n_rows),
@@ -122,14 +130,29 @@ class DMLGBMRanker(BoostedTrees):
             group_boundaries(group, qid, table.n_rows),
         )
         training = self._weighing_rows(rows, X, start)
-        columns = columns_of(training.table)
+        columns = settings.matched_to(columns_of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
-        return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, callbacks)
+        return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
 
     @lazy_on_collections()
-    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
-        """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing."""
-        return self._raw_scores(X, num_iteration)[0]
+    def predict(
+        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
+    ) -> FloatArray:
+        """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing.
+
+        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
+        """
+        return self._raw_scores(X, num_iteration, start_iteration)[0]
+
+    def score(self, X: Any, y: Any, group: Any = None, qid: Any = None, sample_weight: Any = None) -> float:
+        """The mean over queries of the normalised discounted cumulative gain (NDCG) of all their rows."""
+        prediction = np.asarray(self.predict(X))
+        n_rows = len(prediction)
+        starts = group_boundaries(group, qid, n_rows)
+        (metric,) = metrics_for(["ndcg"], objective_alpha=0.0, eval_at=[n_rows])
+        return float(
+            metric.function(numeric_target(y, n_rows), prediction, weight_vector(sample_weight, n_rows), starts)
+        )
 
     @staged_on_collections("predict")
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:

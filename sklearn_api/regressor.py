@@ -9,14 +9,14 @@ from typing import Any, Literal, Self
 from sklearn.base import RegressorMixin
 
 from gbdt.booster import Booster
-from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings, transform
 from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
-from sklearn_api.base import BoostedTrees, EvalMetric
+from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
 from sklearn_api.documentation import documented
 from sklearn_api.evaluation import GivenSet, given_sets
+from sklearn_api.fit_settings import Callbacks, EvalMetric, fit_settings
 from sklearn_api.fitting import NamedRows
 from sklearn_api.holdout import Split, split_rows
 from sklearn_api.labels import Labels
@@ -46,11 +46,12 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         objective: str | Callable[..., Any] | None = None,
         n_estimators: int = 100,
         learning_rate: float = 0.1,
-        num_leaves: int = 31,
-        max_depth: int = -1,
+        num_leaves: int | None = 31,
+        max_depth: int | None = -1,
         grow_policy: Literal["leafwise", "depthwise"] = "leafwise",
         max_bin: int = 255,
         subsample_for_bin: int = 200_000,
+        min_data_in_bin: int = 1,
         min_child_samples: int = 20,
         min_child_weight: float = 1e-3,
         min_split_gain: float = 0.0,
@@ -100,18 +101,22 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         eval_sample_weight: Any = None,
         eval_init_score: Any = None,
         init_model: Any = None,
-        callbacks: Sequence[Callback] | None = None,
+        callbacks: Callbacks = None,
         client: Any = None,
+        eval_metric: EvalMetric = None,
+        categorical_feature: CategoricalFeature | None = None,
+        feature_name: Sequence[str] | None = None,
     ) -> Self:
-        """Train on the rows of X and their targets y; see docs/estimators.md for every argument."""
+        """Train on the rows of X and their targets y."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
+        settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
         if is_collection(X):
             given_rows = CollectionInput(X, y, sample_weight, init_score)
-            return fit_collection(self, given_rows, given, init_model, callbacks, client)
+            return fit_collection(self, given_rows, given, init_model, settings, client)
         refuse_client(client)
-        parameters = self._engine_parameters(has_sets=bool(given))
+        parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
-        table = self._training_table(X, start)
+        table = self._training_table(X, start, settings)
         rows = RowData(
             table,
             numeric_target(y, table.n_rows),
@@ -119,14 +124,19 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
             score_matrix(init_score, table.n_rows, 1),
         )
         training = self._weighing_rows(rows, X, start)
-        columns = columns_of(training.table)
+        columns = settings.matched_to(columns_of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
-        return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, callbacks)
+        return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
 
     @lazy_on_collections()
-    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
-        """The prediction for each row; `raw_score` is before the exponential of objective "poisson"."""
-        score = self._raw_scores(X, num_iteration)
+    def predict(
+        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
+    ) -> FloatArray:
+        """The prediction for each row; `raw_score` is before the exponential of objective "poisson".
+
+        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
+        """
+        score = self._raw_scores(X, num_iteration, start_iteration)
         return score[0] if raw_score else self._predictions(score)
 
     @staged_on_collections("predict")

@@ -23,6 +23,7 @@ from sklearn.base import is_classifier
 from gbdt.booster import Booster
 from gbdt.model_file import ModelFileError
 from gbdt.training import TrainingResult
+from sklearn_api.parameter_names import stored_parameters, storing_class
 from sklearn_api.parameter_values import engine_parameters
 
 _NOT_SAVED = ("n_jobs", "verbose", "max_restarts", "checkpoint_dir")
@@ -32,9 +33,11 @@ _KEYS = {"class", "parameters", "classes", "best_iteration", "best_score", "eval
 
 def saved_state(estimator: Any) -> dict[str, Any]:
     """The estimator beside its booster, in values that a model file holds."""
-    parameters = {name: _plain(value) for name, value in estimator.get_params(deep=False).items()}
+    parameters = {name: _plain(value) for name, value in stored_parameters(estimator).items()}
+    kind: Any = type(estimator)
     return {
-        "class": type(estimator).__name__,
+        # A subclass is not known where the file is read; what it stores is an estimator of ours.
+        "class": storing_class(kind).__name__,
         "parameters": {
             name: value for name, value in parameters.items() if name not in _NOT_SAVED and _is_plain(value)
         },

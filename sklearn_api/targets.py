@@ -54,11 +54,16 @@ def require_weight(found: bool, name: str) -> None:
 
 
 def score_matrix(init_score: Any, n_rows: int, n_outputs: int, name: str = "init_score") -> FloatArray | None:
-    """Starting scores, output-major as in the engine, from one number for each row (and class)."""
+    """Starting scores, output-major as in the engine, from one number for each row (and class).
+
+    Of several classes, a flat array holds the scores of all rows for the first class, then for the second, and so on.
+    """
     if init_score is None:
         return None
     values = np.asarray(init_score)
     shape = (n_rows,) if n_outputs == 1 else (n_rows, n_outputs)
+    if n_outputs > 1 and values.shape == (n_rows * n_outputs,):
+        values = values.reshape(n_outputs, n_rows).T  # class after class, as LightGBM has it
     if values.shape not in (shape, (n_rows, n_outputs)):
         raise ValueError(f"{name} must have the shape {shape}, got an array of shape {values.shape}.")
     score = np.ascontiguousarray(_numbers(values.reshape(n_rows, n_outputs).T, name))
@@ -81,6 +86,8 @@ def group_boundaries(group: Any, qid: Any, n_rows: int, names: tuple[str, str] =
 
 
 def _boundaries_from_sizes(sizes: npt.NDArray[Any], n_rows: int, name: str) -> IntArray:
+    if sizes.dtype.kind == "f" and np.isfinite(sizes).all() and (sizes == np.trunc(sizes)).all():
+        sizes = sizes.astype(np.int64)
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu":
         raise ValueError(
             f"{name} must list the whole number of rows of each query, got an array of shape {sizes.shape} and "

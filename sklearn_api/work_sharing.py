@@ -28,7 +28,10 @@ from gbdt.parameters import TrainParameters
 from gbdt.staged_training import StagedTraining
 from gbdt.training import TrainingResult
 from sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
-from sklearn_api.parameter_values import EngineParameters, engine_parameters, is_whole_number, n_threads_of
+from sklearn_api.booster import Booster as FittedBooster
+from sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
+from sklearn_api.parameter_names import stored_parameters
+from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters, is_whole_number, n_threads_of
 from sklearn_api.prepared_rows import PreparedRows, StagedScores, preparation_setting, prepared_rows
 from sklearn_api.stopping import stopping_rounds
 
@@ -89,6 +92,7 @@ class WorkSharing(BaseEstimator):
     """The hooks of DMLGBM's estimators."""
 
     objective: Any
+    eval_metric: Any
     n_estimators: int
     random_state: Any
     handle_unknown: Any
@@ -108,10 +112,6 @@ class WorkSharing(BaseEstimator):
         """Become a fitted estimator."""
 
     @abstractmethod
-    def _n_iterations(self, num_iteration: int | None) -> int:
-        """How many iterations to predict with."""
-
-    @abstractmethod
     def _table_to_predict(self, X: Any) -> Table:
         """The rows with the columns of the model."""
 
@@ -124,7 +124,7 @@ class WorkSharing(BaseEstimator):
         """The parameters that matter to `prepare`; None where rows cannot be prepared for several fits."""
         if not self._is_shareable(fit_params):
             return None
-        return preparation_setting(self, engine_parameters(self.get_params(deep=False)))
+        return preparation_setting(self, engine_parameters(stored_parameters(self)))
 
     def stage_parameter(self, **fit_params: Any) -> str | None:
         """ "n_estimators" if the first k iterations of this fit are the fit with `n_estimators=k`.
@@ -142,7 +142,7 @@ class WorkSharing(BaseEstimator):
                 "collection. Call fit."
             )
         given = {name: value for name, value in fit_params.items() if value is not None}
-        return prepared_rows(self, engine_parameters(self.get_params(deep=False)), X, y, **given)
+        return prepared_rows(self, engine_parameters(stored_parameters(self)), X, y, **given)
 
     def fit_prepared(self, prepared: PreparedRows) -> Self:
         """What `fit` on the prepared rows does, without checking and binning them again."""
@@ -164,6 +164,7 @@ class WorkSharing(BaseEstimator):
         run = vars(before).get("_run")
         if run is None or run.prepared is not prepared or run.training.booster is not before.booster_:
             return self._train_on(prepared, parameters, so_far=before.booster_)
+        parameters = parameters.for_rows(prepared.dataset.n_rows)
         run.require_same(parameters.train, *prepared.training_rows(self))
         warn_of_cluster_parameters(self)
         booster = run.training.advance(parameters.train)
@@ -178,17 +179,24 @@ class WorkSharing(BaseEstimator):
             )
         rows, objective = prepared.training_rows(self)
         warn_of_cluster_parameters(self)
+        parameters = parameters.for_rows(prepared.dataset.n_rows)
+        warn_of_unused_metric(self.eval_metric, ())
         run = ContinuedRun(prepared, parameters.train, rows, objective, so_far)
-        return self._keep_run(run, run.training.advance(parameters.train))
+        booster = run.training.advance(parameters.train)
+        warn_of_constant_model(booster, prepared.dataset.n_rows, parameters.train)
+        return self._keep_run(run, booster)
 
     def _keep_run(self, run: ContinuedRun, booster: Booster) -> Self:
-        self._store(TrainingResult(booster, {}, None, None, None), run.prepared.classes, _run=run)
+        # What predictions compare with what the run has reached is the very object that users see.
+        fitted = FittedBooster.of(booster)
+        run.training.reached = run.training.reached._replace(booster=fitted)
+        self._store(TrainingResult(fitted, {}, None, None, None), run.prepared.classes, _run=run)
         return self
 
-    def _known_scores(self, X: Any, num_iteration: int | None) -> FloatArray | None:
+    def _known_scores(self, X: Any, stretch: Stretch) -> FloatArray | None:
         """The scores of all iterations by way of those that are known; None if this estimator remembers none."""
         run = self._run
-        if run is None or self._n_iterations(num_iteration) != self.booster_.n_iterations:
+        if run is None or stretch.n_iterations != self.booster_.n_iterations:
             return None
         reached = run.training.reached
         if reached.booster is not self.booster_:
@@ -203,8 +211,9 @@ class WorkSharing(BaseEstimator):
         own_fit = type(self).fit.__module__.startswith(f"{__package__}.")
         only_rows = all(name in _ROW_ARGUMENTS or value is None for name, value in fit_params.items())
         draws_seed = hasattr(self.random_state, "randint") or hasattr(self.random_state, "integers")
+        reports = self.verbose > 0 if is_whole_number(self.verbose) else self.verbose
         stops = stopping_rounds(vars(self), has_sets=False) is not None
-        return own_fit and only_rows and not (stops or self.warm_start or self.verbose or draws_seed)
+        return own_fit and only_rows and not (stops or self.warm_start or reports or draws_seed)
 
 
 def _without_length(parameters: TrainParameters) -> TrainParameters:

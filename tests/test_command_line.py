@@ -465,3 +465,24 @@ for info in pkgutil.walk_packages(gbdt.__path__, "gbdt."):
     result, *unused = output_of_new_interpreter("-c", program).splitlines()
     assert "".join(unused) == ""
     assert json.loads(result)["from_disk"] + json.loads(result)["compiled"] > 30
+
+
+@pytest.mark.parametrize("suffix", ["csv", "parquet"])
+def test_signs_in_numbers_are_warned_of_and_dates_of_csv_are_read(
+    suffix: str, folder: Path, table: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = range(N_ROWS)
+    data = table.append_column("price", pa.array([f"${row % 7}.50" for row in rows]))
+    data = data.append_column("share", pa.array([f"{row % 9}.5 %" for row in rows]))
+    data = data.append_column("day", pa.array([f"2024-01-{1 + row % 28:02}" for row in rows]))
+    csv.write_csv(data, "signs.csv")
+    parquet.write_table(data, "signs.parquet")
+    train(f"signs.{suffix}", "number")
+    told = capsys.readouterr().err
+    for column in ("price", "share", *(["day"] if suffix == "parquet" else [])):
+        assert told.count(f"dmlgbm: warning: The column '{column}' of X holds") == 1
+    assert ("'day'" in told) == (suffix == "parquet")
+    run("predict", "model.dml", f"signs.{suffix}", "--out", "out.csv")
+    assert csv.read_csv("out.csv").num_rows == N_ROWS
+    train(f"signs.{suffix}", "number", "--categorical", "price", "share", "day")
+    assert "holds" not in capsys.readouterr().err

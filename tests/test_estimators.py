@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -94,6 +95,42 @@ def test_subclass_may_have_parameters_of_its_own() -> None:
     model = clone(Shallow(depth=3))
     assert model.get_params() == {"depth": 3}
     assert model.max_depth == 3
+
+
+@pytest.mark.parametrize("kind", [DMLGBMClassifier, DMLGBMRegressor])
+def test_subclass_may_pass_on_keyword_arguments(kind: Any, tmp_path: Path) -> None:
+    class Passing(kind):  # type: ignore[misc]
+        def __init__(self, *, extra: int = 1, **parameters: Any) -> None:
+            super().__init__(**parameters)
+            self.extra = extra
+
+    model = clone(Passing(extra=2, max_iter=3)).set_params(num_leaves=7).fit(X, BINARY)
+    assert model.get_params() == {**kind(n_estimators=3, num_leaves=7).get_params(), "extra": 2}
+    plain = kind(n_estimators=3, num_leaves=7).fit(X, BINARY)
+    assert model.booster_.to_bytes() == plain.booster_.to_bytes()
+    model.save_model(tmp_path / "model")
+    assert type(load_model(tmp_path / "model")) is kind
+    assert load_model(tmp_path / "model").get_params() == plain.get_params()
+
+
+def test_subclass_that_shows_few_parameters_trains_with_all_of_them(tmp_path: Path) -> None:
+    class Shallow(DMLGBMRegressor):
+        def __init__(self, *, depth: int = 2) -> None:
+            super().__init__(max_depth=depth, n_estimators=3)
+            self.depth = depth
+
+    shallow, plain = Shallow().fit(X, SIGNAL), DMLGBMRegressor(max_depth=2, n_estimators=3).fit(X, SIGNAL)
+    assert shallow.booster_.to_bytes() == plain.booster_.to_bytes()
+    shallow.save_model(tmp_path / "model")
+    assert load_model(tmp_path / "model").get_params() == plain.get_params()
+
+
+@pytest.mark.parametrize("estimator", [DMLGBMClassifier, DMLGBMRegressor, DMLGBMRanker])
+def test_every_argument_of_fit_is_described_where_it_is_installed(estimator: Any) -> None:
+    described = estimator.fit.__doc__
+    for name in list(inspect.signature(estimator.fit).parameters)[1:]:
+        assert f"\n{name} : " in described
+    assert ".md" not in described
 
 
 @pytest.mark.parametrize("estimator", [DMLGBMClassifier, DMLGBMRegressor, DMLGBMRanker])

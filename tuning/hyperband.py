@@ -83,8 +83,12 @@ def bracket_sizes(min_resources: int, max_resources: int, factor: float) -> list
 class HyperbandSearchCV(TrialSearch, BaseSearchCV):
     __doc__ = f"""Search over random candidates by brackets of asynchronous successive halving.
 
-    Parameters of its own
-    ---------------------
+    `cv_results_` has the columns `bracket`, `iter` (the rung) and `n_resources` beside scikit-learn's. The best
+    candidate is chosen among those with the most resources. `n_brackets_`, `n_candidates_` and `n_resources_` describe
+    the brackets.
+
+    Parameters
+    ----------
     param_distributions : dict or list of dicts
         As in RandomizedSearchCV.
     resource : str, default="n_samples"
@@ -96,11 +100,7 @@ class HyperbandSearchCV(TrialSearch, BaseSearchCV):
         twice the number of folds, times the number of classes.
     factor : float, default=3
         One in `factor` candidates moves up to a rung with `factor` times the resource.
-
-    `cv_results_` has the columns `bracket`, `iter` (the rung) and `n_resources` beside scikit-learn's. The best
-    candidate is chosen among those with the most resources. `n_brackets_`, `n_candidates_` and `n_resources_` describe
-    the brackets.
-    {PARAMETERS}"""
+{PARAMETERS}"""
 
     max_resources_: int
     min_resources_: int

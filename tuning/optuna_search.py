@@ -71,8 +71,11 @@ class StudyPolicy:
 class OptunaSearchCV(TrialSearch, BaseSearchCV):
     __doc__ = f"""Search with an Optuna study.
 
-    Parameters of its own
-    ---------------------
+    `study_` is the study. `cv_results_` has the column `trial` and, with a resource, `iter` and `n_resources`; the best
+    candidate is chosen among those with the most resources.
+
+    Parameters
+    ----------
     param_distributions : dict of name -> optuna distribution, or function(trial) -> dict of parameters
         The space; a function may ask the trial for one parameter depending on another.
     study : optuna.Study, default=None
@@ -86,10 +89,7 @@ class OptunaSearchCV(TrialSearch, BaseSearchCV):
     n_at_once : int, default=None
         Trials in flight at a time; None is as many as there are fits that can run at once. With one, the sampler knows
         all earlier results each time it is asked.
-
-    `study_` is the study. `cv_results_` has the column `trial` and, with a resource, `iter` and `n_resources`; the best
-    candidate is chosen among those with the most resources.
-    {PARAMETERS}"""
+{PARAMETERS}"""
 
     def __init__(
         self,

@@ -26,9 +26,8 @@ from tuning.search_run import SearchRun, SearchStopped, check_settings
 
 PathLike = str | os.PathLike[str]
 
-PARAMETERS = """
-    Parameters beside scikit-learn's
-    --------------------------------
+# Headings that numpydoc knows: scikit-learn's HTML view warns of any other.
+PARAMETERS = """\
     backend : {"auto", "local", "dask", "spark"}, Client or SparkSession, default="auto"
         Where fits run. "local" is this machine: `n_jobs` worker processes, or this process with one job. "dask" is the
         cluster of the current client, "spark" that of the active session; `n_jobs=None` then means all workers.
@@ -44,8 +43,8 @@ PARAMETERS = """
     max_retries : int, default=3
         How often a fit whose worker was lost is run again, before it counts as failed.
 
-    Attributes beside scikit-learn's
-    --------------------------------
+    Attributes
+    ----------
     search_report_ : SearchReport
         What was asked for, what was run and what was saved.
 """
@@ -333,4 +332,10 @@ class HalvingRandomSearchCV(_Halving, halving.HalvingRandomSearchCV):
 
 
 for _class in (GridSearchCV, RandomizedSearchCV, HalvingGridSearchCV, HalvingRandomSearchCV):
-    _class.__doc__ = f"scikit-learn's {_class.__name__}, run by workers that share work.\n{PARAMETERS}"
+    _class.__doc__ = f"""scikit-learn's {_class.__name__}, run by workers that share work.
+
+    Parameters and attributes are scikit-learn's, and these.
+
+    Parameters
+    ----------
+{PARAMETERS}"""

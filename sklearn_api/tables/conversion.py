@@ -9,7 +9,14 @@ from typing import Any
 from gbdt.table import Column, Table
 from sklearn_api.tables import arrays
 from sklearn_api.tables.categories import as_categorical
-from sklearn_api.tables.names import CategoricalFeature, Labels, categorical_positions, column_labels, feature_names
+from sklearn_api.tables.names import (
+    CategoricalFeature,
+    Labels,
+    categorical_positions,
+    column_labels,
+    feature_names,
+    given_names,
+)
 
 # Of pandas, polars and Arrow.
 _TYPES_WITH_LISTS = ("category", "enum", "dictionary")
@@ -17,11 +24,20 @@ _TYPES_WITH_LISTS = ("category", "enum", "dictionary")
 _Reader = Callable[[Any, Labels], tuple[Column, ...]]
 
 
-def table_from(X: Any, *, categorical_feature: CategoricalFeature = "auto", name: str = "X") -> Table:
-    """X as a table; columns of numbers listed in `categorical_feature` become categorical. `name` is for messages."""
+def table_from(
+    X: Any,
+    *,
+    categorical_feature: CategoricalFeature = "auto",
+    name: str = "X",
+    names: tuple[str, ...] | None = None,
+) -> Table:
+    """X as a table; columns of numbers listed in `categorical_feature` become categorical.
+
+    `name` is for messages, `names` are those of the columns of an array.
+    """
     source, raw_names, columns_of = _source_of(X, name)
     n_rows, n_features = _two_dimensions(source.shape, name)
-    names = feature_names(raw_names, name)
+    names = feature_names(raw_names, name) if names is None else given_names(names, raw_names, n_features, name)
     labels = column_labels(names, name)
     categorical = categorical_positions(categorical_feature, names, n_features, name)
     columns = columns_of(source, labels)

@@ -8,7 +8,7 @@ from typing import Literal
 
 import numpy as np
 
-CategoricalFeature = Literal["auto"] | Sequence[str | int]
+CategoricalFeature = Literal["auto"] | Sequence[str | int] | Sequence[bool]
 Labels = Callable[[int], str]
 """Turns a column's position into what messages call it, such as "column 'age' of X"."""
 
@@ -36,6 +36,18 @@ def feature_names(raw_names: Iterable[object], table_name: str) -> tuple[str, ..
     return strings
 
 
+def given_names(
+    names: tuple[str, ...], raw_names: Iterable[object], n_features: int, table_name: str
+) -> tuple[str, ...] | None:
+    """The names that the user gives to columns that have none."""
+    own = feature_names(raw_names, table_name)
+    if own is not None and own != names:
+        raise ValueError(f"feature_name is for arrays, but {table_name} has column names: rename its columns instead.")
+    if len(names) != n_features:
+        raise ValueError(f"feature_name lists {len(names)} names, but {table_name} has {n_features} columns.")
+    return feature_names(names, "feature_name")
+
+
 def column_labels(names: tuple[str, ...] | None, table_name: str) -> Labels:
     """How messages call each column: by its name, or by its position in a table without names."""
     if names is None:
@@ -58,7 +70,14 @@ def categorical_positions(
         raise TypeError(
             f'categorical_feature must be "auto" or a list of column names or positions, got {categorical_feature!r}.'
         )
-    return frozenset(_position_of(entry, names, n_features, table_name) for entry in categorical_feature)
+    entries = list(categorical_feature)
+    if entries and all(isinstance(entry, bool | np.bool_) for entry in entries):
+        if len(entries) != n_features:
+            raise ValueError(
+                f"categorical_feature is a mask of {len(entries)} columns, but {table_name} has {n_features}."
+            )
+        return frozenset(position for position, entry in enumerate(entries) if entry)
+    return frozenset(_position_of(entry, names, n_features, table_name) for entry in entries)
 
 
 def _position_of(entry: object, names: tuple[str, ...] | None, n_features: int, table_name: str) -> int:
@@ -71,7 +90,7 @@ def _position_of(entry: object, names: tuple[str, ...] | None, n_features: int, 
             guess = did_you_mean(entry, names)
             raise ValueError(f"categorical_feature lists {entry!r}, which is not a column of {table_name}{guess}.")
         return names.index(entry)
-    # A bool is an int to Python: a mask would silently mean columns 0 and 1.
+    # A bool is an int to Python: one among positions would silently mean column 0 or 1.
     if isinstance(entry, bool) or not isinstance(entry, int | np.integer):
         raise TypeError(f"categorical_feature must list column names or positions, got {entry!r}.")
     if not 0 <= entry < n_features:

@@ -226,3 +226,18 @@ def test_closed_client_is_refused(cluster: LocalCluster) -> None:
         X = other.persist(in_partitions(frame(), 3))
     with pytest.raises(ValueError, match="is closed: connect a new client"):
         DMLGBMRegressor().fit(X, in_partitions(target(), 3))
+
+
+def test_fit_warns_of_what_a_local_fit_warns_of() -> None:
+    X = frame(40).assign(price=np.resize(["$1.50", "$2.00"], 40))
+    with pytest.warns(UserWarning, match="rows to learn from") as caught:
+        DMLGBMRegressor(n_estimators=2, eval_metric="l1", min_child_samples=25).fit(
+            in_partitions(X, 2), in_partitions(target(40), 2)
+        )
+    told = [str(each.message) for each in caught]
+    for expected in (
+        r"The column 'price' of X holds numbers as text, such as '\$1\.50'",
+        "eval_metric has no effect without rows",
+        "min_child_samples=25 rows, but there are 40 rows to learn from",
+    ):
+        assert sum(bool(re.match(f".*{expected}", each)) for each in told) == 1

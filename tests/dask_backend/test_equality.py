@@ -6,11 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import dask.array as da
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
+from sklearn.metrics import mean_absolute_error
 
 from dask_backend.cluster import DaskCluster
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
@@ -385,3 +387,26 @@ def test_number_of_workers_does_not_change_the_model(n_workers: int) -> None:
                 found = estimator.set_params(tree_learner=mode).fit(**collected(arguments, 6))
                 assert found.booster_.to_bytes() == local.booster_.to_bytes()
                 assert found.evals_result_ == local.evals_result_
+
+
+@pytest.mark.filterwarnings("error:X of eval_set")
+def test_arguments_of_fit_mean_what_they_mean_locally() -> None:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    X[:, 2] = rng.integers(0, 4, 200)
+    y = X[:, 0] + (X[:, 2] == 1)
+    seen: list[int] = []
+    settings: dict[str, Any] = {
+        "feature_name": ["a", "b", "c"],
+        "categorical_feature": [False, False, True],
+        "eval_metric": mean_absolute_error,
+        "callbacks": lambda state: seen.append(state.iteration),
+    }
+    parameters = {"n_estimators": 3, "num_leaves": None, "min_data_in_bin": 5}
+    local = DMLGBMRegressor(**parameters).fit(X, y, eval_set=[(X, y)], **settings)
+    lazy = da.from_array(X, chunks=(80, 3)), da.from_array(y, chunks=80)
+    remote = DMLGBMRegressor(**parameters).fit(*lazy, eval_set=[lazy], **settings)
+    assert remote.booster_ == local.booster_
+    assert remote.booster_.feature_names == ("a", "b", "c")
+    assert remote.evals_result_ == local.evals_result_
+    assert seen == [1, 2, 3] * 2

@@ -207,3 +207,13 @@ def test_scores_of_collections_are_those_of_the_rows(classifier: DMLGBMClassifie
     with dask.config.set(scheduler="synchronous"):
         found = classifier.score(dd.from_pandas(X, npartitions=3), dd.from_pandas(y, npartitions=3))
     assert found == classifier.score(X, y)
+
+
+def test_scores_logarithms_and_stretches_of_iterations_are_those_of_the_rows_in_one_piece() -> None:
+    X = frame()
+    model = DMLGBMClassifier(n_estimators=4, num_leaves=5).fit(X, labels(X))
+    lazy = dd.from_pandas(X, npartitions=3)
+    for method in ("decision_function", "predict_log_proba"):
+        np.testing.assert_array_equal(np.asarray(getattr(model, method)(lazy)), getattr(model, method)(X))
+    stretch = {"start_iteration": 1, "num_iteration": 2}
+    np.testing.assert_array_equal(np.asarray(model.predict_proba(lazy, **stretch)), model.predict_proba(X, **stretch))

@@ -183,3 +183,14 @@ def test_example_runs(spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytes
     monkeypatch.setattr(type(spark), "stop", lambda session: None)  # it is that of all tests
     runpy.run_path(str(Path(__file__).parents[2] / "examples" / "spark_fit.py"), run_name="__main__")
     assert "Same bytes as a local fit: True" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_fit_warns_of_what_a_local_fit_warns_of(spark: Any) -> None:
+    table = pd.DataFrame({"n": np.arange(40.0), "day": np.resize(["2024-01-31", "2024-02-01"], 40)})
+    frame = on_spark(spark, table.assign(y=np.arange(40.0)), 2)
+    with pytest.warns(UserWarning, match="rows to learn from") as caught:
+        DMLGBMRegressor(n_estimators=2, min_child_samples=25).fit(frame, "y")
+    told = [str(each.message) for each in caught]
+    for expected in ("The column 'day' of X holds dates as text, such as '2024-01-31'", "there are 40 rows to learn"):
+        assert sum(expected in each for each in told) == 1

@@ -185,3 +185,11 @@ assert search.search_report_.calls_answered == 4
 assert not {"dask", "distributed", "pyspark", "numba"} & set(sys.modules), sorted(sys.modules)
 """
     subprocess.run([sys.executable, "-c", script], check=True, timeout=100, cwd=".")
+
+
+@pytest.mark.parametrize("name", [name for name in dmlgbm.__all__ if name.endswith("SearchCV")])
+def test_the_html_view_of_a_search_warns_of_nothing(name: str) -> None:
+    search = getattr(dmlgbm, name)(DMLGBMClassifier(), {"num_leaves": [3, 5]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert name in search._repr_html_()
