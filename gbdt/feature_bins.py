@@ -100,18 +100,31 @@ def cut_numeric(
 
     `repeats` says how often each sampled row counts, in any unit.
     """
-    if isinstance(column, SparseColumn):
-        values, counts = _distinct_of_sparse(column, sample, repeats)
-    else:
-        sampled = column.values[sample]
-        if column.missing is not None:
-            present = ~column.missing[sample]
-            sampled, repeats = sampled[present], None if repeats is None else repeats[present]
-        values, counts = _distinct(sampled) if repeats is None else _distinct_repeated(sampled, repeats)
+    values, counts = _distinct_values(column, sample, repeats)
     if len(values) == 0:
         return NumericBins(np.zeros(0))
     cuts = cut_points(values, counts, max_bin)
-    return NumericBins(cuts if min_data_in_bin <= 1 else _cuts_of_full_bins(cuts, values, counts, min_data_in_bin))
+    if min_data_in_bin <= 1:
+        return NumericBins(cuts)
+    # What a bin must hold is rows, however much they weigh.
+    if repeats is not None:
+        values, counts = _distinct_values(column, sample, None)
+    return NumericBins(_cuts_of_full_bins(cuts, values, counts, min_data_in_bin))
+
+
+def _distinct_values(
+    column: NumericColumn | SparseColumn,
+    sample: npt.NDArray[np.uint32] | slice,
+    repeats: npt.NDArray[np.int64] | None,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """The values of the sampled rows, ascending, and how often each counts."""
+    if isinstance(column, SparseColumn):
+        return _distinct_of_sparse(column, sample, repeats)
+    sampled = column.values[sample]
+    if column.missing is not None:
+        present = ~column.missing[sample]
+        sampled, repeats = sampled[present], None if repeats is None else repeats[present]
+    return _distinct(sampled) if repeats is None else _distinct_repeated(sampled, repeats)
 
 
 def _cuts_of_full_bins(

@@ -263,7 +263,8 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         )
 
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
-        return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))
+        table = self._table_to_predict(X)
+        return self.booster_.staged_raw_scores(table, n_threads_of(self.n_jobs))
 
 
 # Everything that a fit may store.

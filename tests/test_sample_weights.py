@@ -243,6 +243,6 @@ def test_bins_are_cut_where_repeated_values_would_be_cut() -> None:
     everything = slice(None)
     expected = cut_numeric(NumericColumn(np.repeat(values, counts)), everything, 40).cuts
     for unit in (1, 1 << 20):
-        found = cut_numeric(NumericColumn(values), everything, 40, counts * unit).cuts
+        found = cut_numeric(NumericColumn(values), everything, 40, repeats=counts * unit).cuts
         np.testing.assert_array_equal(found, expected)
     assert not np.array_equal(cut_numeric(NumericColumn(values), everything, 40).cuts, expected)
