@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from dask_backend.alignment import aligned
-from dask_backend.cluster import Cluster, Handle, ReadFunction
+from dask_backend.cluster import Cluster, Handle
 from dask_backend.placement import place_shares
-from dask_backend.row_inputs import PartitionInputs
+from dask_backend.row_inputs import PartitionInputs, ReadFunction
 from dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
 from dask_backend.worker_threads import threads_of_task
 from gbdt.booster import Booster
