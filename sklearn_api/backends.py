@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_api.parameter_values import n_threads_of
 
@@ -79,7 +78,7 @@ def staged_on_collections(stage: str) -> Callable[[Method], Method]:
         def call(self: Any, X: Any) -> Any:
             if not is_collection(X):
                 return method(self, X)
-            check_is_fitted(self)
+            _require_fitted(self)
             return (getattr(self, stage)(X, num_iteration=n + 1) for n in range(self.n_iter_))
 
         return call  # type: ignore[return-value]
@@ -98,21 +97,21 @@ class _Call:
     def column_name(self) -> str:
         return "rawPrediction" if self._arguments.get("raw_score") else _COLUMN_NAMES[self._method]
 
-    def __call__(self, estimator: Any, X: Any, n_threads: int) -> npt.NDArray[Any]:
-        own = _snapshot(estimator)
-        own.n_jobs = n_threads
-        return getattr(own, self._method)(X, **self._arguments)
+    def __call__(self, model: Any, X: Any, n_threads: int) -> npt.NDArray[Any]:
+        return getattr(model._with_threads(n_threads), self._method)(X, **self._arguments)
 
 
 def _predicted_lazily(estimator: Any, X: Any, call: _Call, columns: Columns) -> Any:
     from dask_backend.prediction import BlockPrediction, predict_blocks
+    from sklearn_api.predicting import shipped
 
-    check_is_fitted(estimator)
+    _require_fitted(estimator)
+    model = shipped(estimator)
     # A row of missing values shows what a result looks like, and whether the columns of X are those of the model.
-    example = call(estimator, _missing_row(X, estimator.n_features_in_), 1)
+    example = call(model, _missing_row(X, estimator.n_features_in_), 1)
     names = columns(estimator, example.shape[1]) if example.ndim == 2 else ()
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
-    return predict_blocks(X, _snapshot(estimator), BlockPrediction(call, example, names, max_threads))
+    return predict_blocks(X, model, BlockPrediction(call, example, names, max_threads))
 
 
 # What the column of a prediction on Spark is called: Spark ML's names, as far as it has them.
@@ -120,16 +119,18 @@ _COLUMN_NAMES = {"predict": "prediction", "predict_proba": "probability", "apply
 
 
 def _predicted_column(estimator: Any, X: Any, call: _Call) -> Any:
+    from sklearn_api.predicting import shipped
     from spark_backend.frames import columns_of_model
     from spark_backend.prediction import ColumnPrediction, predict_column
 
-    check_is_fitted(estimator)
-    booster = estimator.booster_
+    _require_fitted(estimator)
+    model = shipped(estimator)
+    booster = model.booster_
     columns = columns_of_model(X, booster.feature_names, booster.n_features)
-    example = call(estimator, _missing_table(booster), 1)
+    example = call(model, _missing_table(booster), 1)
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
     prediction = ColumnPrediction(call, example, call.column_name, max_threads)
-    return predict_column(X, columns, _snapshot(estimator), prediction)
+    return predict_column(X, columns, model, prediction)
 
 
 def _missing_table(booster: Any) -> Any:
@@ -140,11 +141,11 @@ def _missing_table(booster: Any) -> Any:
     return pa.table({name: pa.nulls(1) for name in booster.feature_names})
 
 
-def _snapshot(estimator: Any) -> Any:
-    """The estimator as it is now: a later fit must not change a prediction that has not been computed yet."""
-    snapshot = object.__new__(type(estimator))
-    vars(snapshot).update(vars(estimator))
-    return snapshot
+def _require_fitted(estimator: Any) -> None:
+    # Workers that predict load this file, but not scikit-learn.
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(estimator)
 
 
 def _missing_row(X: Any, n_features: int) -> Any:

@@ -10,12 +10,11 @@ import functools
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,16 +24,16 @@ from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
-from sklearn_api.backends import lazy_on_collections, warn_of_cluster_parameters
-from sklearn_api.columns import table_like
+from sklearn_api.backends import warn_of_cluster_parameters
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fitting import NamedRows, boost
 from sklearn_api.holdout import Split, taken
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import canonical_parameters
-from sklearn_api.parameter_values import EngineParameters, checked_iterations, engine_parameters, n_threads_of
+from sklearn_api.parameter_values import EngineParameters, engine_parameters
 from sklearn_api.partitions import Target
+from sklearn_api.predicting import TreePredictions
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
 from sklearn_api.tables import table_from
@@ -45,7 +44,7 @@ MetricFunction = Callable[[Any, Any], tuple[str, float, bool]]
 EvalMetric = str | MetricFunction | Sequence[str | MetricFunction] | None
 
 
-class BoostedTrees(WorkSharing, BaseEstimator):
+class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     """Gradient-boosted trees behind scikit-learn's interface; the concrete estimators know their targets."""
 
     _target_kind: ClassVar[Target] = "numbers"
@@ -83,13 +82,6 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         check_is_fitted(self)
         return self.booster_.feature_importance(self.importance_type)
 
-    @lazy_on_collections()
-    def apply(self, X: Any) -> npt.NDArray[np.int32]:
-        """The leaf that each row reaches in each tree, [row, tree]; the trees of one iteration stand side by side."""
-        table = self._table_to_predict(X)
-        leaves = self.booster_.leaf_indices(table, n_threads_of(self.n_jobs))
-        return leaves[:, : self._n_iterations(None) * self.booster_.n_outputs]
-
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file that holds no code; `dmlgbm.load_model` reads it."""
         check_is_fitted(self)
@@ -107,16 +99,9 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
+        state = super().__getstate__()
         state.pop("_run", None)
-        if "booster_" in state:
-            state["booster_"] = self.booster_.to_bytes()
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "booster_" in state:
-            state = {**state, "booster_": Booster.from_bytes(state["booster_"])}
-        super().__setstate__(state)
 
     # Training.
 
@@ -211,28 +196,11 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def _table_to_predict(self, X: Any) -> Table:
         check_is_fitted(self)
-        return self._table_like(self.booster_, X)
-
-    def _table_like(self, fitted: Booster, X: Any, name: str = "X") -> Table:
-        return table_like(X, fitted, self.handle_unknown, estimator_name=type(self).__name__, name=name)
-
-    def _n_iterations(self, num_iteration: int | None) -> int:
-        """How many iterations to predict with: the best one if early stopping found it, unless told otherwise."""
-        if num_iteration is None:
-            return self.booster_.n_iterations if self.best_iteration_ is None else self.best_iteration_
-        return checked_iterations(num_iteration, self.booster_.n_iterations)
+        return super()._table_to_predict(X)
 
     def _raw_scores(self, X: Any, num_iteration: int | None = None) -> FloatArray:
-        """Scores before any link function, [output, row]."""
         known = self._known_scores(X, num_iteration)
-        if known is not None:
-            return known
-        table = self._table_to_predict(X)
-        n_iterations, n_threads = self._n_iterations(num_iteration), n_threads_of(self.n_jobs)
-        return self.booster_.raw_scores(table, n_iterations=n_iterations, n_threads=n_threads)
-
-    def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
-        return self.booster_.staged_raw_scores(self._table_to_predict(X), n_threads_of(self.n_jobs))
+        return super()._raw_scores(X, num_iteration) if known is None else known
 
 
 @functools.cache

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
-from gbdt.objectives import ObjectiveSettings, transform
-from sklearn_api.backends import (
-    is_collection,
-    lazy_on_collections,
-    of_classes,
-    refuse_client,
-    staged_on_collections,
-)
+from gbdt.objectives import ObjectiveSettings
+from sklearn_api.backends import is_collection, refuse_client
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -36,13 +28,14 @@ from sklearn_api.labels import (
 )
 from sklearn_api.parameter_names import stores_parameters
 from sklearn_api.parameter_values import objective_named
+from sklearn_api.predicting import ClassPredictions
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
 from sklearn_api.targets import FloatArray, IntArray, score_matrix, weight_vector
 
 
 @documented
-class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
+class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
     """Gradient-boosted trees for two or more classes.
 
     Two classes are learnt with one tree an iteration (objective "binary"), more with one tree for each class
@@ -140,37 +133,6 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         """The number of classes."""
         return len(self.classes_)
 
-    @lazy_on_collections(of_classes)
-    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> npt.NDArray[Any]:
-        """The most probable class of each row, or with `raw_score` the scores behind the probabilities."""
-        score = self._raw_scores(X, num_iteration)
-        if raw_score:
-            return score[0] if len(score) == 1 else score.T
-        return self._labels(score)
-
-    @lazy_on_collections(of_classes)
-    def predict_proba(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
-        """The probability of each class, [row, class]."""
-        score = self._raw_scores(X, num_iteration)
-        if raw_score:
-            return score[0] if len(score) == 1 else score.T
-        return _probabilities(score)
-
-    @staged_on_collections("predict")
-    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
-        """The predictions after each iteration."""
-        return map(self._labels, self._staged_raw_scores(X))
-
-    @staged_on_collections("predict_proba")
-    def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
-        """The probabilities after each iteration."""
-        return map(_probabilities, self._staged_raw_scores(X))
-
-    def _labels(self, score: FloatArray) -> npt.NDArray[Any]:
-        # Of equally probable classes the first is predicted.
-        numbers = (score[0] > 0).astype(np.intp) if len(score) == 1 else score.argmax(axis=0)
-        return self.classes_[numbers]
-
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         default = "binary" if n_classes == 2 else "multiclass"
         # scikit-learn's one name for both.
@@ -194,10 +156,3 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
     ) -> tuple[Split, Split | None]:
         return split_classes(target, float(self.validation_fraction), seed), None
-
-
-def _probabilities(score: FloatArray) -> FloatArray:
-    if len(score) > 1:
-        return transform("multiclass", score).T
-    of_second = transform("binary", score)[0]
-    return np.stack([1.0 - of_second, of_second], axis=1)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
 from gbdt.objectives import ObjectiveSettings
-from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
+from sklearn_api.backends import is_collection, refuse_client
 from sklearn_api.base import BoostedTrees, EvalMetric
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -20,13 +20,14 @@ from sklearn_api.holdout import Split, split_groups
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import stores_parameters
 from sklearn_api.parameter_values import objective_named
+from sklearn_api.predicting import RankPredictions
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
 from sklearn_api.targets import FloatArray, IntArray, group_boundaries, numeric_target, score_matrix, weight_vector
 
 
 @documented
-class DMLGBMRanker(BoostedTrees):
+class DMLGBMRanker(RankPredictions, BoostedTrees):
     """Gradient-boosted trees that rank the rows of a query (LambdaRank).
 
     Targets are grades of relevance: 0 for an irrelevant row, then 1, 2, ... The rows of a query follow one another.
@@ -120,16 +121,6 @@ class DMLGBMRanker(BoostedTrees):
         columns = columns_of(table)
         watched = [self._watched(each, columns, None, 1) for each in given]
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, callbacks)
-
-    @lazy_on_collections()
-    def predict(self, X: Any, raw_score: bool = False, num_iteration: int | None = None) -> FloatArray:
-        """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing."""
-        return self._raw_scores(X, num_iteration)[0]
-
-    @staged_on_collections("predict")
-    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
-        """The scores after each iteration."""
-        return (score[0] for score in self._staged_raw_scores(X))
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         name = objective_named(self.objective, ("lambdarank",), "lambdarank", type(self).__name__)
