@@ -81,7 +81,7 @@ class PartitionReader:
 
     def __call__(self, number: int, X: Any, vectors: Mapping[str, Any]) -> ReadPartition:
         """The partition of X with this number and its pieces of y, sample_weight, init_score and qid."""
-        n_rows = len(X)
+        n_rows = X.shape[0]  # sparse matrices have no length
         error: Exception | None = self._wrong_length(number, n_rows, vectors)
         if n_rows == 0 or error is not None:
             return ReadPartition(0, _names_of(X), None, error=error)
