@@ -175,6 +175,7 @@ class _CollectionFit:
             estimator.categorical_feature,
             self._start.booster,
             estimator.handle_unknown,
+            binning=self._parameters.binning,
         )
         return self._place.described(reader, rows, "read", "", estimator._needs_queries)
 

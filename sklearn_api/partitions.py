@@ -7,13 +7,15 @@ of all partitions together (`partition_schema.py`), and `conformed` then numbers
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from gbdt.bin_sample import candidate_rows, taken
 from gbdt.booster import Booster
+from gbdt.parameters import BinningParameters
 from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from sklearn_api.columns import table_like
 from sklearn_api.labels import Labels, distinct_labels, label_vector
@@ -78,6 +80,7 @@ class PartitionReader:
     fitted: Booster | None = None
     handle_unknown: Literal["missing", "error"] = "missing"
     set_label: str = ""  # " of eval_set[0]"
+    binning: BinningParameters | None = None  # of the sample to take while partitions are at hand; None for none
 
     def __call__(self, number: int, X: Any, vectors: Mapping[str, Any]) -> ReadPartition:
         """The partition of X with this number and its pieces of y, sample_weight, init_score and qid."""
@@ -147,6 +150,24 @@ def describe(partition: ReadPartition, target: Target) -> PartitionDescription:
         query_ids=ids,
         query_sizes=sizes,
     )
+
+
+def candidates_of(
+    partition: ReadPartition, first_row: int, n_rows_so_far: int, binning: BinningParameters
+) -> tuple[ReadPartition, npt.NDArray[np.uint32]]:
+    """The partition with the rows only that bins may be cut from (it still says how many it had), and their numbers."""
+    assert partition.table is not None
+    rows = candidate_rows(partition.n_rows, first_row, n_rows_so_far, binning)
+    columns = tuple(taken(column, rows) for column in partition.table.columns)
+    small = replace(
+        partition,
+        table=Table(columns, len(rows), partition.table.names),
+        target=partition.target[rows],
+        weight=None if partition.weight is None else partition.weight[rows],
+        init_score=None if partition.init_score is None else np.ascontiguousarray(partition.init_score[:, rows]),
+        query_ids=None,
+    )
+    return small, rows
 
 
 def conformed(table: Table, schema: Booster, dtypes: tuple[str | None, ...]) -> Table:
