@@ -156,7 +156,8 @@ def candidates_of(
     partition: ReadPartition, first_row: int, n_rows_so_far: int, binning: BinningParameters
 ) -> tuple[ReadPartition, npt.NDArray[np.uint32]]:
     """The partition with the rows only that bins may be cut from (it still says how many it had), and their numbers."""
-    assert partition.table is not None
+    if partition.table is None:  # read again, and not what it was: `rows_of` is going to say so
+        return partition, np.zeros(0, np.uint32)
     rows = candidate_rows(partition.n_rows, first_row, n_rows_so_far, binning)
     columns = tuple(taken(column, rows) for column in partition.table.columns)
     small = replace(
