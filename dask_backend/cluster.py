@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from dask_backend.row_inputs import PartitionInputs
+from dask_backend.row_inputs import PartitionInputs, ReadFunction, Unpacked
 from gbdt.threads import available_threads
 
 Handle = Any
-ReadFunction = Callable[[int, Any, Mapping[str, Any]], Any]
 HERE = ""
 """The only worker of this process."""
 
@@ -69,7 +68,7 @@ class ThisProcess:
         from dask.base import compute
         from dask.delayed import delayed
 
-        read = delayed(function, pure=False)
+        read = delayed(Unpacked(function), pure=False)
         return list(compute(*[read(each.number, each.X, each.vectors) for each in inputs]))
 
     def map(
@@ -127,7 +126,7 @@ class DaskCluster:
             (each.number, piece(each.X), {label: piece(part) for label, part in each.vectors.items()})
             for each in inputs
         ]
-        return self.map(function, arguments, name)
+        return self.map(Unpacked(function), arguments, name)
 
     def map(
         self,

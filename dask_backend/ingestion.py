@@ -13,9 +13,9 @@ from itertools import pairwise
 from typing import Any
 
 from dask_backend.alignment import aligned
-from dask_backend.cluster import Cluster, Handle, ReadFunction
+from dask_backend.cluster import Cluster, Handle
 from dask_backend.placement import place_shares
-from dask_backend.row_inputs import PartitionInputs
+from dask_backend.row_inputs import PartitionInputs, ReadFunction
 from dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
 from dask_backend.worker_threads import threads_of_task
 from gbdt.booster import Booster
@@ -27,6 +27,7 @@ from gbdt.partition_binning import (
     SampledRows,
     bin_partition,
     plan_bins,
+    sample_candidates,
     sample_rows,
     summarise_columns,
 )
@@ -37,6 +38,15 @@ from gbdt.threads import Workers
 
 # A sample of more bytes than this is cut into blocks of columns, one for each worker.
 _BYTES_IN_ONE_PLACE = 16 << 20
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Where the rows of a partition are that the sample may contain, and the share that is the whole partition."""
+
+    handle: Handle  # of (the partition with these rows only, their numbers)
+    cut: Any
+    first_row: int
 
 
 class PartitionSource:
@@ -50,6 +60,8 @@ class PartitionSource:
         self._n_reads = 0
         self._held: dict[int, Handle] = {}
         self.is_large = False  # too large to be held from one step to the next
+        self.candidates: dict[int, Candidates] = {}  # by partition, of those that were sampled as they were read
+        self.n_computed = 0  # partitions, each as often as it was
 
     def __len__(self) -> int:
         return len(self._inputs)
@@ -63,7 +75,12 @@ class PartitionSource:
             self._n_reads += 1
             read = self._cluster.read(self._read, [self._inputs[number] for number in missing], name)
             self._held.update(zip(missing, read, strict=True))
+            self.n_computed += len(missing)
         return [self._held[number] for number in numbers]
+
+    def let_go(self, number: int) -> None:
+        """Let go of one partition."""
+        self._held.pop(number, None)
 
     def release(self) -> None:
         """Let go of all partitions; tasks that still need one keep it until they are done."""
@@ -95,15 +112,27 @@ def cut_bins(
 ) -> list[ColumnSummary]:
     """What the sample of all rows says about every column."""
     n_total = rows.n_rows
-    samples = cluster.map(
-        _sampled,
-        [
-            (rows.rows_of, rows.parts_of(share), rows.rules, cut, first, n_total, parameters)
-            for share, (cut, first) in enumerate(zip(rows.cuts, rows.first_rows, strict=False))
-            if cut.n_rows
-        ],
-        "sample",
-    )
+    candidates = rows.source.candidates
+    if sum(each.cut.n_rows for each in candidates.values()) == n_total:
+        samples = cluster.map(
+            _sampled_candidates,
+            [
+                (rows.rows_of, each.handle, rows.rules, each.cut, each.first_row, n_total, parameters)
+                for _, each in sorted(candidates.items())
+            ],
+            "sample",
+        )
+    else:
+        samples = cluster.map(
+            _sampled,
+            [
+                (rows.rows_of, rows.parts_of(share), rows.rules, cut, first, n_total, parameters)
+                for share, (cut, first) in enumerate(zip(rows.cuts, rows.first_rows, strict=False))
+                if cut.n_rows
+            ],
+            "sample",
+        )
+    candidates.clear()
     rows.source.end_step()
     n_bytes = 8 * n_features * min(n_total, parameters.sample_rows)
     n_blocks = 1 if n_bytes <= _BYTES_IN_ONE_PLACE else min(n_features, len(cluster.workers()))
@@ -199,6 +228,28 @@ def _sampled(
     rows = rows_of(aligned(parts), rules, cut)
     return sample_rows(
         rows.table, first_row_number=first_row, n_total_rows=n_total, parameters=parameters, weight=rows.weight
+    )
+
+
+def _sampled_candidates(
+    rows_of: RowsOf,
+    candidates: tuple[Any, Any],
+    rules: Any,
+    cut: Any,
+    first_row: int,
+    n_total: int,
+    parameters: BinningParameters,
+) -> SampledRows:
+    partition, rows = aligned(candidates)
+    data = rows_of([partition], rules, cut)
+    return sample_candidates(
+        data.table,
+        rows,
+        cut.n_rows,
+        first_row_number=first_row,
+        n_total_rows=n_total,
+        parameters=parameters,
+        weight=data.weight,
     )
 
 

@@ -89,7 +89,7 @@ def _of_array(X: Any, model: Any, prediction: BlockPrediction) -> Any:
 
 
 def _block(block: Any, model: Any, prediction: BlockPrediction, n_blocks: int) -> npt.NDArray[Any]:
-    if not len(block):
+    if not block.shape[0]:  # sparse matrices have no length
         return prediction.example[:0]
     n_threads = threads_of_task(n_blocks)
     if prediction.max_threads is not None:

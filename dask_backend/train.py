@@ -10,6 +10,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from collectives import Hub
@@ -95,6 +96,8 @@ class _Run:
         report = fit_report(
             mode.tree_learner, seconds, progress.tree_counts, ranks, progress.history(), self._losses.told, len(places)
         )
+        source = self._job.training.source
+        report = replace(report, n_partitions=len(source), partitions_computed=source.n_computed)
         return ClusterResult(progress.result(), mode, report)
 
     def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> list[RankReport]:

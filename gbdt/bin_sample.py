@@ -134,13 +134,42 @@ def sample_rows(
     weight: npt.NDArray[np.float64] | None = None,
 ) -> SampledRows:
     """The rows of a part of a table that the sample of the whole table contains."""
-    limits = parameters.sample_rows, ROWS_FOR_PLAN
-    choices = [sampled_rows(table.n_rows, limit, parameters.seed, first_row_number, n_total_rows) for limit in limits]
-    masks = [_mask(choice, table.n_rows) for choice in choices]
-    kept = np.flatnonzero(masks[0] | masks[1]).astype(np.uint32)
+    everything = np.arange(table.n_rows, dtype=np.uint32)
+    return sample_candidates(
+        table,
+        everything,
+        table.n_rows,
+        first_row_number=first_row_number,
+        n_total_rows=n_total_rows,
+        parameters=parameters,
+        weight=weight,
+    )
+
+
+def candidate_rows(
+    n_rows: int, first_row_number: int, n_rows_so_far: int, parameters: BinningParameters
+) -> npt.NDArray[np.uint32]:
+    """Rows of a part of a table that its sample may contain, where the table has at least `n_rows_so_far` rows."""
+    cutting, planning = _masks(n_rows, first_row_number, n_rows_so_far, parameters)
+    return np.flatnonzero(cutting | planning).astype(np.uint32)
+
+
+def sample_candidates(
+    table: Table,
+    rows: npt.NDArray[np.uint32],
+    n_rows: int,
+    *,
+    first_row_number: int,
+    n_total_rows: int,
+    parameters: BinningParameters,
+    weight: npt.NDArray[np.float64] | None = None,
+) -> SampledRows:
+    """What `sample_rows` gives for a part of `n_rows`, from those of its rows that were candidates."""
+    cutting, planning = (mask[rows] for mask in _masks(n_rows, first_row_number, n_total_rows, parameters))
+    kept = np.flatnonzero(cutting | planning).astype(np.uint32)
     columns = tuple(taken(column, kept) for column in table.columns)
     own_weight = None if weight is None else weight[kept]
-    return SampledRows(Table(columns, len(kept), table.names), masks[0][kept], masks[1][kept], own_weight)
+    return SampledRows(Table(columns, len(kept), table.names), cutting[kept], planning[kept], own_weight)
 
 
 def summarise_columns(
@@ -182,6 +211,16 @@ def joined_columns(parts: Sequence[Column], label: str) -> Column:
         return NumericColumn(values)
     missing = [np.zeros(len(part), bool) if part.missing is None else part.missing for part in numeric]
     return NumericColumn(values, np.concatenate(missing))
+
+
+def _masks(
+    n_rows: int, first_row_number: int, n_total_rows: int, parameters: BinningParameters
+) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Which rows bins are cut from, and which ones storage is planned from."""
+    seed = parameters.seed
+    cutting = sampled_rows(n_rows, parameters.sample_rows, seed, first_row_number, n_total_rows)
+    planning = sampled_rows(n_rows, ROWS_FOR_PLAN, seed, first_row_number, n_total_rows)
+    return _mask(cutting, n_rows), _mask(planning, n_rows)
 
 
 def _mask(choice: RowChoice, n_rows: int) -> npt.NDArray[np.bool_]:

@@ -17,7 +17,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gbdt.bin_sample import ColumnSummary, SampledRows, sample_rows, summarise_columns
+from gbdt.bin_sample import (
+    ColumnSummary,
+    SampledRows,
+    candidate_rows,
+    sample_candidates,
+    sample_rows,
+    summarise_columns,
+)
 from gbdt.dataset import Dataset
 from gbdt.feature_bins import FeatureBins
 from gbdt.kernels.layout import BinStorage
@@ -34,7 +41,9 @@ __all__ = [
     "SampledRows",
     "assembled",
     "bin_partition",
+    "candidate_rows",
     "plan_bins",
+    "sample_candidates",
     "sample_rows",
     "summarise_columns",
 ]

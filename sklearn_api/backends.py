@@ -14,7 +14,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.utils.validation import check_is_fitted
 
 from sklearn_api.parameter_values import n_threads_of
 
@@ -81,7 +80,7 @@ def staged_on_collections(stage: str) -> Callable[[Method], Method]:
             own = snapshot(self)
             if not is_collection(X):
                 return method(own, X)
-            check_is_fitted(own)
+            _require_fitted(own)
             return (getattr(own, stage)(X, num_iteration=n + 1) for n in range(own.n_iter_))
 
         return call  # type: ignore[return-value]
@@ -100,21 +99,21 @@ class _Call:
     def column_name(self) -> str:
         return "rawPrediction" if self._arguments.get("raw_score") else _COLUMN_NAMES[self._method]
 
-    def __call__(self, estimator: Any, X: Any, n_threads: int) -> npt.NDArray[Any]:
-        own = snapshot(estimator)
-        own.n_jobs = n_threads
-        return getattr(own, self._method)(X, **self._arguments)
+    def __call__(self, model: Any, X: Any, n_threads: int) -> npt.NDArray[Any]:
+        return getattr(model._with_threads(n_threads), self._method)(X, **self._arguments)
 
 
 def _predicted_lazily(estimator: Any, X: Any, call: _Call, columns: Columns) -> Any:
     from dask_backend.prediction import BlockPrediction, predict_blocks
+    from sklearn_api.predicting import shipped
 
-    check_is_fitted(estimator)
+    _require_fitted(estimator)
+    model = shipped(estimator)
     # A row of missing values shows what a result looks like, and whether the columns of X are those of the model.
-    example = call(estimator, _missing_row(X, estimator.n_features_in_), 1)
+    example = call(model, _missing_row(X, estimator.n_features_in_), 1)
     names = columns(estimator, example.shape[1]) if example.ndim == 2 else ()
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
-    return predict_blocks(X, estimator, BlockPrediction(call, example, names, max_threads))
+    return predict_blocks(X, model, BlockPrediction(call, example, names, max_threads))
 
 
 # What the column of a prediction on Spark is called: Spark ML's names, as far as it has them.
@@ -128,16 +127,18 @@ _COLUMN_NAMES = {
 
 
 def _predicted_column(estimator: Any, X: Any, call: _Call) -> Any:
+    from sklearn_api.predicting import shipped
     from spark_backend.frames import columns_of_model
     from spark_backend.prediction import ColumnPrediction, predict_column
 
-    check_is_fitted(estimator)
-    booster = estimator.booster_
+    _require_fitted(estimator)
+    model = shipped(estimator)
+    booster = model.booster_
     columns = columns_of_model(X, booster.feature_names, booster.n_features)
-    example = call(estimator, _missing_table(booster), 1)
+    example = call(model, _missing_table(booster), 1)
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
     prediction = ColumnPrediction(call, example, call.column_name, max_threads)
-    return predict_column(X, columns, estimator, prediction)
+    return predict_column(X, columns, model, prediction)
 
 
 def _missing_table(booster: Any) -> Any:
@@ -157,6 +158,13 @@ def snapshot(estimator: Any) -> Any:
     own = object.__new__(type(estimator))
     vars(own).update(vars(estimator))
     return own
+
+
+def _require_fitted(estimator: Any) -> None:
+    # Workers that predict load this file, but not scikit-learn.
+    from sklearn.utils.validation import check_is_fitted
+
+    check_is_fitted(estimator)
 
 
 def _missing_row(X: Any, n_features: int) -> Any:

@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-import numpy.typing as npt
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
@@ -25,9 +24,9 @@ from gbdt.booster import Booster
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
 from gbdt.training import TrainingResult
-from sklearn_api.backends import lazy_on_collections, snapshot, warn_of_cluster_parameters
+from sklearn_api.backends import snapshot, warn_of_cluster_parameters
 from sklearn_api.booster import Booster as FittedBooster
-from sklearn_api.columns import columns_of, table_like
+from sklearn_api.columns import columns_of
 from sklearn_api.continuation import Start, starting_point
 from sklearn_api.evaluation import GivenSet
 from sklearn_api.fit_settings import FitSettings
@@ -36,8 +35,9 @@ from sklearn_api.fitting import NamedRows, boost, n_outputs_of
 from sklearn_api.holdout import Split, numbered, taken
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import canonical_parameters, parameter_names, stored_parameters
-from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters, n_threads_of
+from sklearn_api.parameter_values import EngineParameters, engine_parameters
 from sklearn_api.partitions import Target
+from sklearn_api.predicting import TreePredictions
 from sklearn_api.row_data import RowData
 from sklearn_api.saved_state import saved_state
 from sklearn_api.scoring import scorer_metrics
@@ -50,7 +50,7 @@ from sklearn_api.work_sharing import WorkSharing
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
-class BoostedTrees(WorkSharing, BaseEstimator):
+class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     """Gradient-boosted trees behind scikit-learn's interface; the concrete estimators know their targets."""
 
     _target_kind: ClassVar[Target] = "numbers"
@@ -93,13 +93,6 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         check_is_fitted(self)
         return self.booster_.feature_importance(self.importance_type)
 
-    @lazy_on_collections()
-    def apply(self, X: Any) -> npt.NDArray[np.int32]:
-        """The leaf that each row reaches in each tree, [row, tree]; the trees of one iteration stand side by side."""
-        table = self._table_to_predict(X)
-        leaves = self.booster_.leaf_indices(table, n_threads_of(self.n_jobs))
-        return leaves[:, : self._stretch(0, None).n_iterations * self.booster_.n_outputs]
-
     def save_model(self, path: str | os.PathLike[str]) -> None:
         """Write the fitted estimator to one file that holds no code; `dmlgbm.load_model` reads it."""
         check_is_fitted(self)
@@ -118,16 +111,9 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         return tags
 
     def __getstate__(self) -> dict[str, Any]:
-        state = dict(super().__getstate__())
+        state = super().__getstate__()
         state.pop("_run", None)
-        if "booster_" in state:
-            state["booster_"] = state["booster_"].to_bytes()
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        if "booster_" in state:
-            state = {**state, "booster_": FittedBooster.from_bytes(state["booster_"])}
-        super().__setstate__(state)
 
     # Training.
 
@@ -237,34 +223,14 @@ class BoostedTrees(WorkSharing, BaseEstimator):
 
     def _table_to_predict(self, X: Any) -> Table:
         check_is_fitted(self)
-        return self._table_like(self.booster_, X)
-
-    def _table_like(self, fitted: Booster, X: Any, name: str = "X") -> Table:
-        return table_like(X, fitted, self.handle_unknown, estimator_name=type(self).__name__, name=name)
-
-    def _stretch(self, start_iteration: int, num_iteration: int | None) -> Stretch:
-        """The iterations to predict with: up to the best one if early stopping found it, unless told otherwise."""
-        return Stretch.asked(start_iteration, num_iteration, self.booster_.n_iterations, self.best_iteration_)
+        return super()._table_to_predict(X)
 
     def _raw_scores(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
-        """Scores before any link function, [output, row]."""
         if self._scores_in_fit is not None:
             return self._scores_in_fit[:, X[:, 0]]
         check_is_fitted(self)
-        stretch = self._stretch(start_iteration, num_iteration)
-        known = self._known_scores(X, stretch)
-        if known is not None:
-            return known
-        return self.booster_.raw_scores(
-            self._table_to_predict(X),
-            first_iteration=stretch.first,
-            n_iterations=stretch.n_iterations,
-            n_threads=n_threads_of(self.n_jobs),
-        )
-
-    def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
-        table = self._table_to_predict(X)
-        return self.booster_.staged_raw_scores(table, n_threads_of(self.n_jobs))
+        known = self._known_scores(X, self._stretch(start_iteration, num_iteration))
+        return super()._raw_scores(X, num_iteration, start_iteration) if known is None else known
 
 
 # Everything that a fit may store.

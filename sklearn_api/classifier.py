@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Literal, Self
 
-import numpy as np
-import numpy.typing as npt
 from sklearn.base import ClassifierMixin
 
 from gbdt.booster import Booster
-from gbdt.objectives import ObjectiveSettings, transform
-from sklearn_api.backends import (
-    is_collection,
-    lazy_on_collections,
-    of_classes,
-    refuse_client,
-    staged_on_collections,
-)
+from gbdt.objectives import ObjectiveSettings
+from sklearn_api.backends import is_collection, refuse_client
 from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -37,13 +29,14 @@ from sklearn_api.labels import (
 )
 from sklearn_api.parameter_names import stores_parameters
 from sklearn_api.parameter_values import objective_named, step_limit
+from sklearn_api.predicting import ClassPredictions
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
 from sklearn_api.targets import FloatArray, IntArray, score_matrix, weight_vector
 
 
 @documented
-class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
+class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
     """Gradient-boosted trees for two or more classes.
 
     Two classes are learnt with one tree an iteration (objective "binary"), more with one tree for each class
@@ -152,53 +145,6 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         """The number of classes."""
         return len(self.classes_)
 
-    @lazy_on_collections(of_classes)
-    def predict(
-        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
-    ) -> npt.NDArray[Any]:
-        """The most probable class of each row, or with `raw_score` the scores behind the probabilities.
-
-        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
-        """
-        score = self._raw_scores(X, num_iteration, start_iteration)
-        return _by_row(score) if raw_score else self._labels(score)
-
-    @lazy_on_collections(of_classes)
-    def predict_proba(
-        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
-    ) -> FloatArray:
-        """The probability of each class, [row, class]; the other arguments are those of `predict`."""
-        score = self._raw_scores(X, num_iteration, start_iteration)
-        return _by_row(score) if raw_score else _probabilities(score)
-
-    @lazy_on_collections(of_classes)
-    def predict_log_proba(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
-        """The logarithm of each class's probability, [row, class]; finite also where the probability rounds to zero."""
-        score = self._raw_scores(X, num_iteration, start_iteration)
-        if len(score) == 1:
-            score = np.stack([np.zeros_like(score[0]), score[0]])
-        return (score - np.logaddexp.reduce(score, axis=0)).T
-
-    @lazy_on_collections(of_classes)
-    def decision_function(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
-        """The scores behind the probabilities: the log odds of the second of two classes, or one for each class."""
-        return _by_row(self._raw_scores(X, num_iteration, start_iteration))
-
-    @staged_on_collections("predict")
-    def staged_predict(self, X: Any) -> Iterator[npt.NDArray[Any]]:
-        """The predictions after each iteration."""
-        return map(self._labels, self._staged_raw_scores(X))
-
-    @staged_on_collections("predict_proba")
-    def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
-        """The probabilities after each iteration."""
-        return map(_probabilities, self._staged_raw_scores(X))
-
-    def _labels(self, score: FloatArray) -> npt.NDArray[Any]:
-        # Of equally probable classes the first is predicted.
-        numbers = (score[0] > 0).astype(np.intp) if len(score) == 1 else score.argmax(axis=0)
-        return self.classes_[numbers]
-
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         default = "binary" if n_classes == 2 else "multiclass"
         # scikit-learn's one name for both.
@@ -222,14 +168,3 @@ class DMLGBMClassifier(ClassifierMixin, BoostedTrees):
         self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
     ) -> tuple[Split, Split | None]:
         return split_classes(target, self._share_to_watch(), seed), None
-
-
-def _by_row(score: FloatArray) -> FloatArray:
-    return score[0] if len(score) == 1 else score.T
-
-
-def _probabilities(score: FloatArray) -> FloatArray:
-    if len(score) > 1:
-        return transform("multiclass", score).T
-    of_second = transform("binary", score)[0]
-    return np.stack([1.0 - of_second, of_second], axis=1)

@@ -194,6 +194,7 @@ class _CollectionFit:
             self._start.booster,
             estimator.handle_unknown,
             feature_names=self._settings.feature_names,
+            binning=self._parameters.binning,
         )
         return self._place.described(reader, rows, "read", "", estimator._needs_queries)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +14,7 @@ import numpy as np
 from sklearn_api.holdout import taken
 from sklearn_api.partition_rows import RowCut, RowRules, share_cuts
 from sklearn_api.partition_schema import merged_queries
-from sklearn_api.partitions import PartitionDescription, PartitionReader, describe
+from sklearn_api.partitions import PartitionDescription, PartitionReader, Target, candidates_of, describe
 from sklearn_api.row_data import RowData
 from sklearn_api.stopping import row_digest
 from sklearn_api.targets import FloatArray, IntArray, group_boundaries, require_weight
@@ -22,12 +24,15 @@ if TYPE_CHECKING:
     from dask_backend.cluster import Cluster
     from dask_backend.ingestion import PartitionRowSet, PartitionSource
     from gbdt.callbacks import Callback
+    from gbdt.parameters import BinningParameters
     from gbdt.ranks.job import ClusterJob, ClusterResult
     from gbdt.ranks.row_set import Rows, RowSet, RowsOf
     from sklearn_api.collection_fitting import CollectionInput
 
 # Partitions that take more than this share of the workers' memory are read again for every step.
 _SHARE_OF_MEMORY = 0.3
+# Partitions that are computed twice take longer by as much.
+_SECONDS_WORTH_A_WARNING = 10.0
 # Fewer rows of a local evaluation set than this are not worth another worker.
 _ROWS_OF_A_BLOCK = 4096
 
@@ -144,17 +149,88 @@ def _descriptions(
     cluster: Cluster, source: PartitionSource, reader: PartitionReader, name: str
 ) -> list[PartitionDescription]:
     """A description of every partition. Partitions are kept for the steps to come as long as there is room."""
-    handles = cluster.map(describe, [(each, reader.target) for each in source.handles(range(len(source)))], name)
-    room = _SHARE_OF_MEMORY * cluster.memory()
+    began = time.monotonic()
+    handles = cluster.map(
+        _numbered_description,
+        [(number, each, reader.target) for number, each in enumerate(source.handles(range(len(source))))],
+        name,
+    )
+    reading = _Reading(cluster, source, reader.binning, _SHARE_OF_MEMORY * cluster.memory())
+    found = [description for _, description in cluster.gather_each(handles, reading.note)]
+    seconds = time.monotonic() - began
+    reading.finish(found)
+    if source.is_large and seconds > _SECONDS_WORTH_A_WARNING:
+        warnings.warn(
+            f"The partitions of X{reader.set_label} do not fit into a third of the workers' memory and are computed a "
+            f"second time for binning; the first took {seconds:.0f} s: use more or larger workers, or write what is "
+            "slow to compute to Parquet and read it from there.",
+            stacklevel=2,
+        )
+    return found
 
-    def weigh(description: PartitionDescription) -> None:
-        nonlocal room
-        room -= description.n_bytes
-        if room < 0 and not source.is_large:
-            source.is_large = True
-            source.release()
 
-    return cluster.gather_each(handles, weigh)
+class _Reading:
+    """Follows the reading of all partitions, and lets go of them when they become too many to be kept.
+
+    The rows that bins are cut from are known by their numbers over all partitions, which are known when those before
+    have been read. So they are taken out in the order of the rows, before a partition is let go.
+    """
+
+    def __init__(
+        self, cluster: Cluster, source: PartitionSource, binning: BinningParameters | None, room: float
+    ) -> None:
+        self._cluster = cluster
+        self._source = source
+        self._binning = binning
+        self._room = room
+        self._kept: dict[int, PartitionDescription] = {}  # described, and not let go
+        self._n_bytes = 0
+        self._next = 0  # the first partition that was not sampled
+        self._first_row = 0
+
+    def note(self, numbered: tuple[int, PartitionDescription]) -> None:
+        """This partition has been read."""
+        number, description = numbered
+        self._kept[number] = description
+        self._n_bytes += description.n_bytes
+        if self._n_bytes > self._room:
+            self._source.is_large = True
+        if not self._source.is_large:
+            return
+        while self._next in self._kept:
+            self._sample(self._next, self._kept[self._next])
+            self._let_go(self._next)
+            self._next += 1
+        while self._n_bytes > self._room:
+            # One that is late keeps others waiting: the last of them are read again.
+            self._let_go(max(self._kept))
+
+    def finish(self, descriptions: Sequence[PartitionDescription]) -> None:
+        """All partitions have been read: sample those that had to go before those in front of them were read."""
+        if self._source.is_large and self._binning is not None:
+            for number in range(self._next, len(descriptions)):
+                self._sample(number, descriptions[number])
+                self._source.let_go(number)
+
+    def _sample(self, number: int, description: PartitionDescription) -> None:
+        first, n_rows = self._first_row, description.n_rows
+        self._first_row += n_rows
+        if self._binning is None or not n_rows:
+            return
+        from dask_backend.ingestion import Candidates
+
+        partition = self._source.handles([number])
+        arguments = [(*partition, first, self._first_row, self._binning)]
+        handle = self._cluster.map(candidates_of, arguments, f"candidates-{number}")[0]
+        self._source.candidates[number] = Candidates(handle, RowCut(((number, 0, n_rows),)), first)
+
+    def _let_go(self, number: int) -> None:
+        self._n_bytes -= self._kept.pop(number).n_bytes
+        self._source.let_go(number)
+
+
+def _numbered_description(number: int, partition: Any, target: Target) -> tuple[int, PartitionDescription]:
+    return number, describe(partition, target)
 
 
 def local_rows(cluster: Cluster, rows: RowData, name: str) -> PartitionRowSet:

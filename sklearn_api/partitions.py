@@ -13,7 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from gbdt.bin_sample import candidate_rows, taken
 from gbdt.booster import Booster
+from gbdt.parameters import BinningParameters
 from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from sklearn_api.columns import table_like
 from sklearn_api.holdout import taken_rows
@@ -99,10 +101,11 @@ class PartitionReader:
     handle_unknown: Literal["missing", "error"] = "missing"
     set_label: str = ""  # " of eval_set[0]"
     feature_names: tuple[str, ...] | None = None  # what to call the columns of arrays
+    binning: BinningParameters | None = None  # of the sample to take while partitions are at hand; None for none
 
     def __call__(self, number: int, X: Any, vectors: Mapping[str, Any]) -> ReadPartition:
         """The partition of X with this number and its pieces of y, sample_weight, init_score and qid."""
-        n_rows = len(X)
+        n_rows = X.shape[0]  # sparse matrices have no length
         error: Exception | None = self._wrong_length(number, n_rows, vectors)
         if n_rows == 0 or error is not None:
             return ReadPartition(0, self.feature_names or _names_of(X), None, error=error)
@@ -199,6 +202,25 @@ def describe(partition: ReadPartition, target: Target) -> PartitionDescription:
         query_sizes=sizes,
         left_out=left_out,
     )
+
+
+def candidates_of(
+    partition: ReadPartition, first_row: int, n_rows_so_far: int, binning: BinningParameters
+) -> tuple[ReadPartition, npt.NDArray[np.uint32]]:
+    """The partition with the rows only that bins may be cut from (it still says how many it had), and their numbers."""
+    if partition.table is None:  # read again, and not what it was: `rows_of` is going to say so
+        return partition, np.zeros(0, np.uint32)
+    rows = candidate_rows(partition.n_rows, first_row, n_rows_so_far, binning)
+    columns = tuple(taken(column, rows) for column in partition.table.columns)
+    small = replace(
+        partition,
+        table=Table(columns, len(rows), partition.table.names),
+        target=partition.target[rows],
+        weight=None if partition.weight is None else partition.weight[rows],
+        init_score=None if partition.init_score is None else np.ascontiguousarray(partition.init_score[:, rows]),
+        query_ids=None,
+    )
+    return small, rows
 
 
 def conformed(table: Table, schema: Booster, dtypes: tuple[str | None, ...]) -> Table:

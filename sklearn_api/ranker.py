@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from gbdt.booster import Booster
 from gbdt.metrics import metrics_for
 from gbdt.objectives import ObjectiveSettings
-from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
+from sklearn_api.backends import is_collection, refuse_client
 from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -23,13 +23,14 @@ from sklearn_api.holdout import Split, split_groups
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import stores_parameters
 from sklearn_api.parameter_values import objective_named, step_limit
+from sklearn_api.predicting import RankPredictions
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
 from sklearn_api.targets import FloatArray, IntArray, group_boundaries, numeric_target, score_matrix, weight_vector
 
 
 @documented
-class DMLGBMRanker(BoostedTrees):
+class DMLGBMRanker(RankPredictions, BoostedTrees):
     """Gradient-boosted trees that rank the rows of a query (LambdaRank).
 
     Targets are grades of relevance: 0 for an irrelevant row, then 1, 2, ... The rows of a query follow one another.
@@ -134,16 +135,6 @@ class DMLGBMRanker(BoostedTrees):
         watched = [self._watched(each, columns, None, 1) for each in given]
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
 
-    @lazy_on_collections()
-    def predict(
-        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
-    ) -> FloatArray:
-        """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing.
-
-        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
-        """
-        return self._raw_scores(X, num_iteration, start_iteration)[0]
-
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None, sample_weight: Any = None) -> float:
         """The mean over queries of the normalised discounted cumulative gain (NDCG) of all their rows."""
         prediction = np.asarray(self.predict(X))
@@ -153,11 +144,6 @@ class DMLGBMRanker(BoostedTrees):
         return float(
             metric.function(numeric_target(y, n_rows), prediction, weight_vector(sample_weight, n_rows), starts)
         )
-
-    @staged_on_collections("predict")
-    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
-        """The scores after each iteration."""
-        return (score[0] for score in self._staged_raw_scores(X))
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         name = objective_named(self.objective, ("lambdarank",), "lambdarank", type(self).__name__)

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, Self
 
 from sklearn.base import RegressorMixin
 
 from gbdt.booster import Booster
-from gbdt.objectives import ObjectiveSettings, transform
-from sklearn_api.backends import is_collection, lazy_on_collections, refuse_client, staged_on_collections
+from gbdt.objectives import ObjectiveSettings
+from sklearn_api.backends import is_collection, refuse_client
 from sklearn_api.base import BoostedTrees
 from sklearn_api.collection_fitting import CollectionInput, fit_collection
 from sklearn_api.columns import columns_of
@@ -22,6 +22,7 @@ from sklearn_api.holdout import Split, split_rows
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import stores_parameters
 from sklearn_api.parameter_values import objective_named, step_limit
+from sklearn_api.predicting import ValuePredictions
 from sklearn_api.row_data import RowData
 from sklearn_api.tables.names import CategoricalFeature
 from sklearn_api.targets import FloatArray, IntArray, numeric_target, score_matrix, weight_vector
@@ -30,7 +31,7 @@ _OBJECTIVES = ("regression", "regression_l1", "quantile", "poisson")
 
 
 @documented
-class DMLGBMRegressor(RegressorMixin, BoostedTrees):
+class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
     """Gradient-boosted trees for a number.
 
     Objectives: "regression" (squared error, the default), "regression_l1" (absolute error), "quantile" at the level
@@ -127,25 +128,6 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         columns = settings.matched_to(columns_of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
-
-    @lazy_on_collections()
-    def predict(
-        self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
-    ) -> FloatArray:
-        """The prediction for each row; `raw_score` is before the exponential of objective "poisson".
-
-        `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
-        """
-        score = self._raw_scores(X, num_iteration, start_iteration)
-        return score[0] if raw_score else self._predictions(score)
-
-    @staged_on_collections("predict")
-    def staged_predict(self, X: Any) -> Iterator[FloatArray]:
-        """The predictions after each iteration."""
-        return map(self._predictions, self._staged_raw_scores(X))
-
-    def _predictions(self, score: FloatArray) -> FloatArray:
-        return transform(self.booster_.objective, score)[0]
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)

@@ -39,12 +39,11 @@ def gathered(
 
 
 def _n_bytes(X: Any) -> float:
-    known = getattr(X, "nbytes", None)
-    if isinstance(known, int | float) and known == known:
-        return known
     if hasattr(X, "memory_usage"):
-        usage = X.memory_usage(deep=True)
-        return float(usage.sum().compute() if hasattr(usage, "sum") else usage)
+        return float(X.memory_usage(deep=True).sum().compute())
+    known = X.nbytes
+    if known == known:
+        return float(known)
     return float(X.map_blocks(lambda block: block.nbytes, dtype=int, drop_axis=1).sum().compute())
 
 
@@ -85,7 +84,11 @@ def _indexed_by_rows(estimator: Any, X: Any) -> Any:
             raise ValueError(
                 f"X does not fit into a worker, and its columns {', '.join(others)} are not numbers: encode them first."
             )
-        X = X.to_dask_array(lengths=True)
+        from dask import config
+
+        # Where it joins partitions of few columns, Dask counts the rows of others than it then makes chunks of.
+        with config.set({"optimization.tune.active": False}):
+            X = X.to_dask_array(lengths=True)
     elif any(size != size for size in X.shape):
         X = X.compute_chunk_sizes()
     return X

@@ -61,6 +61,8 @@ class FitReport:
     splits_in_vain: int = 0  # in the last generation
     evaluations: History = field(default_factory=dict)
     losses: list[str] = field(default_factory=list)  # each time that ranks were lost: when, who and why
+    n_partitions: int = 0  # of the training rows, on Dask
+    partitions_computed: int = 0  # each as often as it was: twice if they do not fit into memory, and after losses
 
     @property
     def n_trees(self) -> int:
@@ -92,6 +94,8 @@ class FitReport:
             f"bytes sent a tree by each rank: {sum(self.bytes_per_tree) / trees:,.0f}; by all: {self.bytes_sent:,}",
             f"seconds in calls a tree: {sum(self.wait_per_tree) / trees:.4f}; in all: up to {self.wait_seconds:.2f}",
         ]
+        if self.n_partitions:
+            lines.append(f"partitions: {self.n_partitions}, computed {self.partitions_computed} times in all")
         for set_name, metrics in self.evaluations.items():
             lines += [
                 f"{set_name} {metric}: {values[0]:.6g} after the first iteration, {values[-1]:.6g} after the last"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from typing import Any
 
 import dask
@@ -11,7 +12,7 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client
+from distributed import Client, LocalCluster
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 
@@ -191,6 +192,59 @@ def test_model_travels_to_each_worker_once(client: Client, classifier: DMLGBMCla
     predicted = classifier.predict(lazy).compute()
     assert (predicted.to_numpy() == classifier.predict(X)).all()
     assert max(client.run(_loads).values()) <= 2  # the worker that unpacks the graph, and its own copy
+
+
+def loaded(client: Client) -> set[str]:
+    """What of the large libraries workers have in memory; a function of this file would bring all of them along."""
+    names = "{'sklearn', 'scipy', 'pandas', 'numba', 'joblib'}"
+    return set().union(*client.run(eval, f"{names} & set(__import__('sys').modules)").values())
+
+
+def test_workers_load_neither_scikit_learn_nor_pandas_nor_numba_to_predict(on_arrays: DMLGBMClassifier) -> None:
+    X = frame()[["number", "whole"]].to_numpy()
+    with (
+        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address=None, memory_limit=0) as fresh,
+        Client(fresh) as client,
+    ):
+        probabilities = on_arrays.predict_proba(da.from_array(X, chunks=(100, 2))).compute()
+        assert loaded(client) <= {"scipy"}  # which dask.array loads
+        assert (probabilities == on_arrays.predict_proba(X)).all()
+        named = pd.DataFrame(X, columns=["number", "whole"])
+        model = DMLGBMRegressor(n_estimators=2).fit(named, X[:, 1])
+        predicted = model.predict(dd.from_pandas(named, npartitions=2)).compute()
+        assert loaded(client) <= {"pandas", "scipy"}
+        assert (predicted.to_numpy() == model.predict(named)).all()
+
+
+def test_models_of_local_functions_predict_collections(client: Client) -> None:
+    X = frame()[["number", "whole"]].to_numpy()
+    target, shift = X[:, 1], 0.5
+
+    def closure(y: Any, score: Any) -> tuple[Any, Any]:
+        return score - y - shift, np.ones_like(score)
+
+    lock = threading.Lock()  # not even cloudpickle takes it
+
+    def unpicklable(y: Any, score: Any) -> tuple[Any, Any]:
+        with lock:
+            return score - y, np.ones_like(score)
+
+    for objective in (closure, unpicklable, lambda y, score: (score - y, np.ones_like(score))):
+        model = DMLGBMRegressor(objective=objective, eval_metric=lambda y, p: ("own", 0.0, True), n_estimators=3)
+        model.fit(X, target)
+        predicted = model.predict(da.from_array(X, chunks=(100, 2))).compute()
+        assert (predicted == model.predict(X)).all()
+
+
+def test_a_subclass_predicts_as_its_base_does_and_is_named_in_errors(classifier: DMLGBMClassifier) -> None:
+    class Own(DMLGBMClassifier):
+        pass
+
+    X = frame()
+    own = Own(n_estimators=5, num_leaves=7, n_jobs=1).fit(X, labels(X))
+    assert (own.predict(dd.from_pandas(X, npartitions=2)).compute().to_numpy() == classifier.predict(X)).all()
+    with pytest.raises(ValueError, match="Own was fitted"):
+        own.predict(dd.from_pandas(X.drop(columns="text"), npartitions=2))
 
 
 def test_local_model_predicts_on_the_cluster_and_stays_plain(client: Client, on_arrays: DMLGBMClassifier) -> None:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
-from gbdt.bin_sample import joined_columns
+from gbdt.bin_sample import joined_columns, taken
 from gbdt.dataset import bin_table
 from gbdt.parameters import BinningParameters
-from gbdt.partition_binning import assembled, bin_partition, plan_bins, sample_rows, summarise_columns
+from gbdt.partition_binning import (
+    assembled,
+    bin_partition,
+    candidate_rows,
+    plan_bins,
+    sample_candidates,
+    sample_rows,
+    summarise_columns,
+)
 from gbdt.row_numbers import Segment, placed_in_turn, stretches_between
 from gbdt.table import CategoricalColumn, NumericColumn, SparseColumn, Table
 from gbdt.threads import Workers
@@ -77,6 +87,30 @@ def test_a_clash_in_one_part_is_named_there_and_ends_sharing_everywhere(monkeypa
     for column in agreed.storage.narrow_columns:
         members = {int(agreed.storage.features[place]) for place in column}
         assert len(members) == 1 or not members & parts[1].clashing
+
+
+def test_candidates_of_parts_hold_the_sample_before_the_number_of_rows_is_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("gbdt.bin_sample.ROWS_FOR_PLAN", 300)
+    table, _ = every_kind_of_column(np.random.default_rng(3), N_ROWS)
+    binning = BinningParameters(sample_rows=500, seed=4)
+    n_candidates = 0
+    for start, stop in pairwise(BOUNDS):
+        part = rows_of(table, start, stop)
+        rows = candidate_rows(stop - start, start, stop, binning)  # nobody knows of rows after these
+        n_candidates += len(rows)
+        small = Table(tuple(taken(column, rows) for column in part.columns), len(rows), part.names)
+        found = sample_candidates(
+            small, rows, stop - start, first_row_number=start, n_total_rows=N_ROWS, parameters=binning
+        )
+        expected = sample_rows(part, first_row_number=start, n_total_rows=N_ROWS, parameters=binning)
+        np.testing.assert_array_equal(found.cutting, expected.cutting)
+        np.testing.assert_array_equal(found.planning, expected.planning)
+        for one, other in zip(found.table.columns, expected.table.columns, strict=True):
+            for name in vars(other):
+                np.testing.assert_array_equal(getattr(one, name), getattr(other, name))
+    assert n_candidates < N_ROWS
 
 
 def test_wide_tables_can_be_summarised_block_by_block() -> None:
