@@ -35,7 +35,7 @@ from sklearn_api.fitting import NamedRows, boost, n_outputs_of
 from sklearn_api.holdout import Split, numbered, taken
 from sklearn_api.labels import Labels
 from sklearn_api.parameter_names import canonical_parameters, parameter_names, stored_parameters
-from sklearn_api.parameter_values import EngineParameters, engine_parameters
+from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters
 from sklearn_api.partitions import Target
 from sklearn_api.predicting import TreePredictions
 from sklearn_api.row_data import RowData
@@ -229,8 +229,11 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         if self._scores_in_fit is not None:
             return self._scores_in_fit[:, X[:, 0]]
         check_is_fitted(self)
-        known = self._known_scores(X, self._stretch(start_iteration, num_iteration))
-        return super()._raw_scores(X, num_iteration, start_iteration) if known is None else known
+        return super()._raw_scores(X, num_iteration, start_iteration)
+
+    def _scores_of(self, X: Any, stretch: Stretch) -> FloatArray:
+        known = self._known_scores(X, stretch)
+        return super()._scores_of(X, stretch) if known is None else known
 
 
 # Everything that a fit may store.

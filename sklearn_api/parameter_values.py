@@ -257,6 +257,6 @@ class Stretch:
             warnings.warn(
                 f"num_iteration={num_iteration} is beyond the model, which has {n_left} iterations"
                 f"{f' from start_iteration={first} on' if first else ''}: all of them are used.",
-                stacklevel=6,
+                stacklevel=7,
             )
         return cls(first, min(int(num_iteration), n_left))

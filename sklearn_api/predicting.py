@@ -73,7 +73,9 @@ class TreePredictions:
 
     def _raw_scores(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
         """Scores before any link function, [output, row]."""
-        stretch = self._stretch(start_iteration, num_iteration)
+        return self._scores_of(X, self._stretch(start_iteration, num_iteration))
+
+    def _scores_of(self, X: Any, stretch: Stretch) -> FloatArray:
         return self.booster_.raw_scores(
             self._table_to_predict(X),
             first_iteration=stretch.first,
