@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
+from collectives.session import PROBE_SECONDS
 from neural.batches import BatchSource
+from neural.context import RankContext
 from neural.plans import NetworkPlan
 from neural.random_numbers import hash_of
 from neural.settings import TrainingSettings
@@ -16,7 +19,7 @@ from neural.shards import RowShard
 from neural.strategies import make_strategy, strategy_names
 from neural.strategies.client_rows import ClientRows
 from neural.strategies.fedavg import FedAvg
-from neural.strategies.gossip import random_pairs
+from neural.strategies.gossip import Gossip, random_pairs
 from neural.strategies.pipeline import stage_bounds
 from neural.training import Job
 from tests.neural.runs import N_FEATURES, SGD, accuracy, agreeing, alone, job, rows, scattered, together
@@ -166,6 +169,21 @@ def test_every_row_belongs_to_one_client(partition: Any) -> None:
 
 
 # Gossip, ADMM, ensembles.
+
+
+def test_gossip_waits_for_a_late_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows()
+    asked = job("gossip", {"interval": 10}, max_epochs=2, **SGD)
+    quiet = agreeing(together(asked, X, y, 3))
+    finish = Gossip.finish_epoch
+
+    def finish_late(self: Gossip, context: RankContext) -> None:
+        finish(self, context)
+        if context.rank == 1:  # the others wait in the collective that ends the epoch; then neighbours meet
+            time.sleep(2 * PROBE_SECONDS)
+
+    monkeypatch.setattr(Gossip, "finish_epoch", finish_late)
+    np.testing.assert_array_equal(agreeing(together(asked, X, y, 3)).parameters, quiet.parameters)
 
 
 def test_ring_gossip_is_the_mean_of_neighbours_after_every_step() -> None:
