@@ -67,6 +67,7 @@ class DMLTorchClassifier(_Module, NeuralClassifier):
         n_ranks: int | None = None,
         backend: Backend = "auto",
         max_restarts: int = 3,
+        rank_timeout: float = 60.0,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...
@@ -108,6 +109,7 @@ class DMLTorchRegressor(_Module, NeuralRegressor):
         n_ranks: int | None = None,
         backend: Backend = "auto",
         max_restarts: int = 3,
+        rank_timeout: float = 60.0,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...
