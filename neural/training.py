@@ -67,7 +67,7 @@ def train(
         progress = Progress() if start is None else _go_on(context, strategy, start)
         while context.epoch < job.settings.max_epochs and not progress.stopped:
             _train_epoch(context, strategy)
-            _judge(context, job, progress)
+            _judge(context, job, strategy, progress)
             context.epoch += 1
             if on_commit is not None and context.rank == 0:
                 on_commit(_commit(context, strategy, progress))
@@ -123,7 +123,7 @@ def _train_epoch(context: RankContext, strategy: Strategy) -> None:
     context.history.close_epoch(context.communicator.bytes_sent - sent_before)
 
 
-def _judge(context: RankContext, job: Job, progress: Progress) -> None:
+def _judge(context: RankContext, job: Job, strategy: Strategy, progress: Progress) -> None:
     """Bring the records of all ranks together, evaluate, and decide alike on every rank whether to stop."""
     settings, record = job.settings, context.history.epochs[-1]
     own = np.array([record[name] for name in COLUMNS])
@@ -133,6 +133,8 @@ def _judge(context: RankContext, job: Job, progress: Progress) -> None:
     progress.epochs.append(epoch)
     if context.validation is not None:
         epoch["score"] = evaluate(context.model, context.validation, job.classifies, context.communicator)
+    if not strategy.has_result(context):
+        return
     score = epoch.get("score", -epoch["loss"])
     if score > progress.best_score + (settings.tolerance if progress.best_epoch >= 0 else 0.0):
         progress.best_score, progress.best_epoch = score, context.epoch

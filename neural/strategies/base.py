@@ -72,6 +72,10 @@ class Strategy(ABC):
     def finish_epoch(self, context: RankContext) -> None:  # noqa: B027
         """Leave the model of the group in `context.model` on every rank."""
 
+    def has_result(self, context: RankContext) -> bool:
+        """Whether the model after this epoch is what a user asked for; early stopping looks at no other."""
+        return True
+
     def end(self, context: RankContext) -> None:  # noqa: B027
         """Give back what `begin` took."""
 

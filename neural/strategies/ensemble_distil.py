@@ -2,7 +2,7 @@
 
 First every rank trains a teacher of its own on its own rows. For the last epochs all ranks know all teachers and train
 one student together, on batches of all rows, towards the mean of the teachers' answers. Until then the model of the
-group is the teacher of rank 0.
+group is the teacher of rank 0, which has seen the rows of that rank alone and is never the result.
 """
 
 from __future__ import annotations
@@ -142,6 +142,9 @@ class EnsembleDistil(SteppedStrategy):
         self._own = vector_of(context.model)
         self._teachers = self._own[None] if context.world_size == 1 else context.communicator.all_gather(self._own)
         set_vector(context.model, self._teachers[0])
+
+    def has_result(self, context: RankContext) -> bool:
+        return self._distils(context)
 
     def state(self) -> dict[str, Any]:
         return {} if self._teachers is None else {"teachers": self._teachers.copy()}

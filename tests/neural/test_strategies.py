@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from collectives import Communicator
+from collectives.launch import run_threads
 from collectives.session import PROBE_SECONDS
 from neural.batches import BatchSource
 from neural.context import RankContext
@@ -21,7 +23,7 @@ from neural.strategies.client_rows import ClientRows
 from neural.strategies.fedavg import FedAvg
 from neural.strategies.gossip import Gossip, random_pairs
 from neural.strategies.pipeline import stage_bounds
-from neural.training import Job
+from neural.training import Job, Trained, train
 from tests.neural.runs import N_FEATURES, SGD, accuracy, agreeing, alone, job, rows, scattered, together
 from tests.reference import shared_training as reference
 
@@ -381,3 +383,31 @@ def test_bad_options_are_named(strategy: str, options: dict[str, Any]) -> None:
 def test_every_strategy_is_known_by_its_name() -> None:
     for name in strategy_names():
         assert make_strategy(name).name == name
+
+
+# Early stopping.
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_early_stopping_of_a_distilled_ensemble_sees_students_only(watched: bool) -> None:
+    X, y = rows()
+    # No epoch is ever better than the first one that counts.
+    asked = job("ensemble_distil", {"distil_epochs": 8}, max_epochs=14, patience=3, tolerance=100.0)
+
+    def work(communicator: Communicator) -> Trained:
+        shards = [RowShard.of_all(X, y, communicator.rank, communicator.world_size) for _ in range(2)]
+        return train(communicator, asked, shards[0], shards[1] if watched else None)
+
+    trained = agreeing(run_threads(work, 2))
+    assert trained.progress.best_epoch == 6
+    assert len(trained.progress.epochs) == 10
+    assert all(("score" in epoch) == watched for epoch in trained.progress.epochs)
+    if watched:
+        score = trained.progress.epochs[6]["score"]
+        assert accuracy(asked, trained, X, y) == pytest.approx(score)
+
+
+def test_a_target_score_waits_for_the_student() -> None:
+    X, y = rows()
+    asked = job("ensemble_distil", {"distil_epochs": 3}, max_epochs=6, target_score=-100.0)
+    assert len(agreeing(together(asked, X, y, 2)).progress.epochs) == 4
