@@ -12,7 +12,7 @@ from neural.estimators.parameters import stores_parameters
 from neural.estimators.tasks import NeuralClassifier, NeuralRegressor
 from neural.model import FloatArray
 from neural.schedules import ScheduleName
-from neural.targets import Targets
+from neural.targets import ClassTargets, Targets
 
 if TYPE_CHECKING:
     from neural.torch_models.model import TorchPlan
@@ -33,7 +33,9 @@ class _Module:
 
         if not isinstance(self.module, torch.nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {self.module!r}")
-        return TorchPlan(self.module, loss_of(self.loss, self._classifies), table.dtype, seed)
+        n_outputs = {targets.n_outputs} | ({len(targets.classes)} if isinstance(targets, ClassTargets) else set())
+        loss = loss_of(self.loss, self._classifies)
+        return TorchPlan(self.module, loss, table.dtype, seed, tuple(sorted(n_outputs)))
 
 
 class DMLTorchClassifier(_Module, NeuralClassifier):
