@@ -18,6 +18,7 @@ from neural.history import COLUMNS, RankHistory
 from neural.model import FloatArray
 from neural.optimisers import OPTIMISERS
 from neural.plans import ModelPlan
+from neural.rank_states import gather_rank_states, restore_rank_state
 from neural.schedules import Schedule
 from neural.settings import TrainingSettings
 from neural.shards import RowShard
@@ -57,7 +58,7 @@ def train(
 ) -> Trained:
     """Train this rank's part of a job, from the beginning or from a commit.
 
-    `on_commit` is called on rank 0 after every epoch.
+    `on_commit` is called on rank 0 after every epoch; all ranks are given one, or none.
     """
     context = make_context(communicator, job, shard, validation)
     strategy = make_strategy(job.strategy, job.strategy_options)
@@ -69,8 +70,10 @@ def train(
             _train_epoch(context, strategy)
             _judge(context, job, strategy, progress)
             context.epoch += 1
-            if on_commit is not None and context.rank == 0:
-                on_commit(_commit(context, strategy, progress))
+            if on_commit is not None:
+                ranks = gather_rank_states(context, strategy)
+                if context.rank == 0:
+                    on_commit(_commit(context, strategy, progress, ranks))
     finally:
         strategy.end(context)
     return _result(context, progress)
@@ -111,6 +114,7 @@ def _go_on(context: RankContext, strategy: Strategy, start: Commit) -> Progress:
     context.model.buffers[...] = start.buffers
     context.optimiser.restore(start.optimiser)
     strategy.restore(start.strategy)
+    restore_rank_state(context, strategy, start)
     return copy.deepcopy(start.progress)
 
 
@@ -162,7 +166,7 @@ def _summary(table: FloatArray) -> dict[str, Any]:
     }
 
 
-def _commit(context: RankContext, strategy: Strategy, progress: Progress) -> Commit:
+def _commit(context: RankContext, strategy: Strategy, progress: Progress, ranks: tuple[bytes, ...]) -> Commit:
     model = context.model
     return Commit(
         context.epoch,
@@ -172,6 +176,7 @@ def _commit(context: RankContext, strategy: Strategy, progress: Progress) -> Com
         context.optimiser.saved(),
         strategy.state(),
         copy.deepcopy(progress),
+        ranks,
     )
 
 

@@ -34,6 +34,7 @@ class EnsembleDistil(SteppedStrategy):
 
     name = "ensemble_distil"
     synchronous = False
+    own_optimisers = True
     distil_epochs: int | None = None
     soft: float = 0.9
     temperature: float = 2.0
@@ -152,3 +153,10 @@ class EnsembleDistil(SteppedStrategy):
     def restore(self, state: dict[str, Any]) -> None:
         if "teachers" in state:
             self._teachers = np.array(state["teachers"])
+
+    def rank_state(self) -> dict[str, Any]:
+        return {"own": self._own}
+
+    def restore_rank(self, state: dict[str, Any]) -> None:
+        # Set, so that the optimiser of a teacher is not begun again.
+        self._own = state["own"]
