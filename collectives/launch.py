@@ -24,6 +24,7 @@ from collectives.errors import PeerLostError, RankFailedError
 from collectives.in_process import Hub
 from collectives.joining import JoinOptions, join
 from collectives.rendezvous import Rendezvous, this_host
+from collectives.spawning import SpawnedProcess
 
 RankFunction = Callable[..., Any]
 
@@ -145,16 +146,15 @@ def launch_processes(
 ) -> list[Outcome]:
     """How every rank ended, also when some failed. Processes still running after `timeout` seconds are killed."""
     options = JoinOptions() if options is None else options
-    context = multiprocessing.get_context("spawn")
     until = time.monotonic() + timeout
     pipes: list[Connection] = []
     processes: list[BaseProcess] = []
     reported: set[int] = set()
     try:
         for rank in range(world_size):
-            ours, theirs = context.Pipe()
+            ours, theirs = multiprocessing.Pipe()
             pipes.append(ours)
-            process: BaseProcess = context.Process(
+            process: BaseProcess = SpawnedProcess(
                 target=_child, args=(theirs, rank, transport, options, function, tuple(arguments)), name=f"rank-{rank}"
             )
             process.start()

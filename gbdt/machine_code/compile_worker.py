@@ -1,6 +1,7 @@
 """The process that compiles: reads what is wanted from its input, a line each, and writes files into the store.
 
-Answers are lines too: kernels that the wanted one calls, as soon as they are known, and at last whether all went well.
+Its first line says that it has started. Answers are lines too: kernels that the wanted one calls, as soon as they are
+known, and at last whether all went well.
 The end of the input, which comes also when the process that asked is gone, is the end of this process.
 """
 
@@ -25,6 +26,7 @@ def main() -> None:
     # The collector finds nothing in a compiler's millions of objects (measured: a quarter of the time).
     gc.disable()
     compiler = None
+    _answer(started=True)
     for line in sys.stdin:
         kernel, types = json.loads(line)
         wanted = KernelTypes(kernel, from_json(types))
@@ -46,7 +48,3 @@ def _start_compiler() -> ObjectCompiler:
 def _answer(**fields: Any) -> None:
     sys.stdout.write(json.dumps(fields) + "\n")
     sys.stdout.flush()
-
-
-if __name__ == "__main__":
-    main()
