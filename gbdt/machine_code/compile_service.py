@@ -7,6 +7,7 @@ a process wrote to its stderr is shown if it fails.
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
@@ -133,7 +134,7 @@ class CompileService:
             self._requests.pop(wanted.label, None)
         code = store.read(wanted)
         if code is None:
-            raise CompilationError(request.error or f"{wanted.label} cannot be kept in {store.base_folder()}")
+            raise CompilationError(request.error or f"{wanted.label} cannot be read again")
         return code
 
     def _find_or_add(self, wanted: KernelTypes) -> _Request:
@@ -177,7 +178,10 @@ class CompileService:
             call = KernelTypes(kernel, from_json(types))
             if store.read(call) is None:
                 self.request(call)
-        return None if answer["done"] else str(answer["error"])
+        if not answer["done"]:
+            return str(answer["error"])
+        store.write(request.wanted, _code_from(answer["code"]))
+        return None
 
     def _finish(self, request: _Request, error: str | None) -> None:
         with self._changed:
@@ -195,6 +199,12 @@ class CompileService:
                 request.is_done = True
             self._waiting.clear()
             self._changed.notify_all()
+
+
+def _code_from(fields: dict[str, Any]) -> MachineCode:
+    calls = tuple(KernelTypes(call["kernel"], from_json(call["types"])) for call in fields["calls"])
+    object_file = base64.b64decode(fields["object_file"])
+    return MachineCode(object_file, fields["entry_from_python"], fields["entry_from_kernels"], calls)
 
 
 @cache
