@@ -7,13 +7,18 @@ and no threading layer keeps a core that somebody else needs.
 from __future__ import annotations
 
 import contextlib
-import os
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
 from functools import partial
+from threading import Event
 from types import TracebackType
 from typing import Any, Self, TypeVar
+
+from gbdt.cores import usable_cores
+
+logger = logging.getLogger("dmlgbm")
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -27,7 +32,7 @@ _share: ContextVar[int | None] = ContextVar("share of the cores", default=None)
 
 def available_threads() -> int:
     """The cores this process may use, or the share of them that `limited_threads` leaves to the caller."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = usable_cores()
     share = _share.get()
     return cores if share is None else max(1, min(cores, share))
 
@@ -42,12 +47,51 @@ def limited_threads(n_threads: int) -> Iterator[None]:
         _share.reset(token)
 
 
+def say_that_threads_are_missing(n_wanted: int, n_there: int) -> None:
+    """A fit that goes on with fewer threads takes longer."""
+    logger.warning("the system starts no more threads: %d do the work of %d", n_there, n_wanted)
+
+
+def _started_pool(n_threads: int) -> tuple[ThreadPoolExecutor | None, int]:
+    """As many threads as can be started, and their number."""
+    n_left = n_threads
+    while n_left > 0:
+        pool = ThreadPoolExecutor(n_left, "dmlgbm")
+        n_started = _start_all(pool, n_left)
+        if n_started == n_left:
+            return pool, n_left
+        # A pool that is short of threads would try again with every task.
+        pool.shutdown(wait=True, cancel_futures=True)
+        say_that_threads_are_missing(n_left + 1, n_started + 1)
+        n_left = n_started
+    return None, 0
+
+
+def _start_all(pool: ThreadPoolExecutor, n_threads: int) -> int:
+    """Start the threads of a pool now, which by itself waits for tasks; how many could be started."""
+    go_on = Event()
+    n_started = 0
+    try:
+        while n_started < n_threads:
+            pool.submit(go_on.wait)
+            n_started += 1
+    except RuntimeError:
+        pass
+    finally:
+        go_on.set()
+    return n_started
+
+
 class Workers:
-    """A fixed number of threads for the length of one job; with one thread everything runs in the caller."""
+    """A fixed number of threads for the length of one job; with one thread everything runs in the caller.
+
+    Where the system does not start so many (a limit of a user's processes, a container's of its threads), there are
+    fewer: `n_threads` says how many.
+    """
 
     def __init__(self, n_threads: int) -> None:
-        self.n_threads = n_threads
-        self._pool = ThreadPoolExecutor(n_threads - 1, "dmlgbm") if n_threads > 1 else None
+        self._pool, n_others = _started_pool(n_threads - 1)
+        self.n_threads = n_others + 1
 
     def __enter__(self) -> Self:
         return self

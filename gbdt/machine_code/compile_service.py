@@ -146,10 +146,22 @@ class CompileService:
         self._waiting.append(request)
         # Who needs one kernel soon needs others: all processes start as soon as one is needed.
         while self._n_workers < min(_MOST_WORKERS, available_threads()):
-            self._n_workers += 1
-            Thread(target=self._work, name="kernel-compilation", daemon=True).start()
+            if not self._start_worker():
+                break
         self._changed.notify_all()
         return request
+
+    def _start_worker(self) -> bool:
+        self._n_workers += 1
+        try:
+            Thread(target=self._work, name="kernel-compilation", daemon=True).start()
+        except RuntimeError as error:
+            if self._n_workers == 1:
+                self._give_up(f"no thread can be started that waits for a process that compiles kernels: {error}")
+            else:
+                self._n_workers -= 1
+            return False
+        return True
 
     def _work(self) -> None:
         """Keep one process busy until there has been nothing to do for a while."""
