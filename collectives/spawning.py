@@ -27,7 +27,7 @@ class _Popen(popen_spawn_posix.Popen):
     def _launch(self, process_obj: Any) -> None:
         """As in the base class, but for the command and the path."""
         with _environment(python_environment() | {"PYTHONSAFEPATH": "1"}):
-            tracker = resource_tracker.getfd()  # starts a process too, the first time
+            tracker: int = resource_tracker.getfd()  # type: ignore[assignment]  # starts a process too, the first time
         self._fds.append(tracker)
         pickled = self._pickled(process_obj)
         result_end, child_result_end = os.pipe()
