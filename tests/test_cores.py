@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,14 @@ def test_workers_start_the_threads_that_they_say() -> None:
     with Workers(3) as workers:
         assert workers.n_threads == 3
         assert workers.run([lambda: 1, lambda: 2, lambda: 3]) == [1, 2, 3]
+
+
+def test_workers_start_no_thread_for_one_task() -> None:
+    n_before = threading.active_count()
+    with Workers(3) as workers:
+        assert workers.run_ranges(lambda start, stop: stop - start, 10) == [10]
+        assert workers.run_each(lambda item: item, [1]) == workers.run([lambda: 1]) == [1]
+        assert threading.active_count() == n_before
 
 
 FIT = """
