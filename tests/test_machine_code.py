@@ -66,7 +66,7 @@ cache_folders.base_folders = lambda: (cache_folders.Path({str(cache / "dmlgbm")!
         [sys.executable, "-c", alone + program],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         cwd=ROOT,
         env=os.environ | environment,
         check=False,
@@ -194,6 +194,7 @@ print(os.waitstatus_to_exitcode(status))
 
 @needs_loader
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_numba_in_process_trains_the_same_model(tmp_path: Path) -> None:
     program = """
 import sys
