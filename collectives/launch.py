@@ -7,7 +7,6 @@ counts as lost. Whatever happens, every process is ended and waited for before t
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 import threading
 import time
@@ -196,9 +195,8 @@ class _Launch:
         self.outcomes = [Outcome(rank) for rank in range(self.world_size)]
 
     def start(self, order: bytes) -> None:
-        context = multiprocessing.get_context("spawn")
         for rank in range(self.world_size):
-            process = RankProcess(context, rank, order, self.silence / _BEATS_IN_SILENCE, self._heard)
+            process = RankProcess(rank, order, self.silence / _BEATS_IN_SILENCE, self._heard)
             self._processes.append(process)
             self._waiting[rank] = process
 

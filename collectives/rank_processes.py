@@ -8,6 +8,7 @@ threads end with the process.
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import pickle
 import threading
@@ -18,7 +19,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from multiprocessing.connection import Connection
-from multiprocessing.context import SpawnContext
 from queue import SimpleQueue
 from typing import Any
 
@@ -26,6 +26,7 @@ from collectives.addresses import Listener
 from collectives.errors import RankFailedError
 from collectives.joining import JoinOptions, join
 from collectives.rendezvous import Rendezvous, this_host
+from collectives.spawning import SpawnedProcess
 
 LISTENERS: dict[str, Callable[[], Listener]] = {
     "tcp": Listener.tcp,
@@ -59,12 +60,10 @@ class Order:
 class RankProcess:
     """One new process, seen from the launcher. All processes of a launch put what they say into one queue."""
 
-    def __init__(
-        self, context: SpawnContext, rank: int, order: bytes, beat_seconds: float, heard: SimpleQueue[Any]
-    ) -> None:
+    def __init__(self, rank: int, order: bytes, beat_seconds: float, heard: SimpleQueue[Any]) -> None:
         self.rank = rank
-        self._pipe, theirs = context.Pipe()
-        self.process = context.Process(target=become_rank, args=(theirs, rank, beat_seconds), name=f"rank-{rank}")
+        self._pipe, theirs = multiprocessing.Pipe()
+        self.process = SpawnedProcess(target=become_rank, args=(theirs, rank, beat_seconds), name=f"rank-{rank}")
         try:
             self.process.start()
         except BaseException:

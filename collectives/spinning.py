@@ -6,7 +6,7 @@ does not sleep need not be given a core again. Where ranks share cores it keeps 
 
 from __future__ import annotations
 
-import os
+from gbdt.cores import usable_cores
 
 # Ranks that work on equal parts meet within some hundred microseconds of each other, and a core that has gone to sleep
 # takes long to come back. (Measured: a fit of 50 trees by two Dask workers on two cores takes 2.8 s with 50 us, 2.65 s
@@ -14,13 +14,6 @@ import os
 SPIN_MICROSECONDS = 1_000
 # Whoever spins for longer keeps `abort` from being noticed, and a core from everybody else.
 LONGEST_SPIN_MICROSECONDS = 10_000
-
-
-def usable_cores() -> int:
-    """The cores that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def spin_for(ranks_of_this_host: int) -> int:

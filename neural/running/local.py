@@ -6,7 +6,6 @@ each of them, and leave their commits there.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from threadpoolctl import threadpool_limits
 
+from gbdt.cores import usable_cores
 from neural.commits import Commit
 from neural.lone_communicator import LoneCommunicator
 from neural.model import FloatArray, Inputs, IntArray
@@ -139,8 +139,7 @@ def work_in_process(communicator: Communicator, job: Job, mapped: MappedRows) ->
 
 def threads_of_a_rank(n_ranks_of_host: int) -> int:
     """Threads of the linear algebra (and of torch) of one rank: its share of the cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // n_ranks_of_host)
+    return max(1, usable_cores() // n_ranks_of_host)
 
 
 # What a new process runs: a name of its own, so that tests can put a process into trouble.

@@ -96,4 +96,4 @@ def _n_workers(n_jobs: int | None) -> int:
     """scikit-learn's meaning: None is what joblib is configured for, or one; -1 all cores, -2 all but one, ..."""
     if n_jobs is None:
         return 1
-    return n_jobs if n_jobs > 0 else max(1, joblib.cpu_count() + 1 + n_jobs)
+    return n_jobs if n_jobs > 0 else max(1, min(joblib.cpu_count(), available_threads()) + 1 + n_jobs)
