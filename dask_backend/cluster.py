@@ -266,10 +266,12 @@ def _outside_of_a_task() -> Iterator[None]:
 
     try:
         get_worker()
-    except ValueError:
+        secede()
+    except (ValueError, KeyError, AttributeError):
+        # Not in a task, in one that has left already (`worker_client`) and will come back itself, or in a thread of its
+        # own that never had a place.
         yield
         return
-    secede()
     try:
         yield
     finally:
