@@ -1,0 +1,39 @@
+"""Calls of functions on workers, beside their tasks: whoever does not answer in time is left out."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dask_backend.heartbeats import WorkerWatch
+
+
+async def answers_of(
+    client: Any, watch: WorkerWatch, workers: Sequence[str], function: Callable[..., Any], arguments: Sequence[Any]
+) -> dict[str, Any]:
+    """function(*arguments) on each worker, asked side by side. Workers that are gone or silent are not in the result.
+
+    What a function raises is raised here. A worker that does not answer in time is given up, so that nobody finds it
+    later in a state that this call would have changed.
+    """
+    calls = {
+        worker: asyncio.ensure_future(client.run(function, *arguments, workers=[worker], on_error="return"))
+        for worker in workers
+    }
+    if not calls:
+        return {}
+    try:
+        _, silent = await asyncio.wait(calls.values(), timeout=watch.seconds)
+        late = [worker for worker, call in calls.items() if call in silent]
+        reason = f"did not answer a call within {watch.seconds:g} s (worker_timeout)"
+        await asyncio.gather(*(watch.give_up(worker, reason) for worker in late), return_exceptions=True)
+        answers = {worker: call.result().get(worker) for worker, call in calls.items() if call not in silent}
+    finally:
+        for call in calls.values():
+            call.cancel()
+        await asyncio.gather(*calls.values(), return_exceptions=True)
+    for answer in answers.values():
+        if isinstance(answer, Exception) and not isinstance(answer, OSError):
+            raise answer
+    return {worker: answer for worker, answer in answers.items() if not isinstance(answer, OSError)}
