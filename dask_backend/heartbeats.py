@@ -122,12 +122,13 @@ class WorkerWatch:
         silence = Silence(self.seconds, 2 * self._interval)
         until = time.monotonic() + SECONDS_WITHOUT_WORKERS
         restarts: set[asyncio.Task[None]] = set()
+        known: dict[str, dict[str, Any]] = {}
         try:
             while True:
-                try:
-                    known = await known_workers(self._client)
-                except (OSError, AttributeError):
+                if self._client.status != "running":
                     return  # without a scheduler, the call that waits for it says so
+                with contextlib.suppress(OSError):
+                    known = await known_workers(self._client)
                 last_seen = {worker: each["last_seen"] for worker, each in known.items()}
                 for worker in silence.silent_workers(last_seen, time.monotonic()):
                     reason = f"has not been heard of for {self.seconds:g} s (worker_timeout)"

@@ -28,7 +28,10 @@ async def answers_of(
         late = [worker for worker, call in calls.items() if call in silent]
         reason = f"did not answer a call within {watch.seconds:g} s (worker_timeout)"
         await asyncio.gather(*(watch.give_up(worker, reason) for worker in late), return_exceptions=True)
-        answers = {worker: call.result().get(worker) for worker, call in calls.items() if call not in silent}
+        answers: dict[str, Any] = {}
+        for call in calls.values():
+            if call not in silent:
+                answers.update(call.result())
     finally:
         for call in calls.values():
             call.cancel()
