@@ -188,7 +188,7 @@ class DaskCluster:
         return handle
 
     def gather(self, handles: Sequence[Handle]) -> list[Any]:
-        return list(self.client.sync(self.watch.unless_lost, self.client._gather, list(handles)))
+        return list(self.client.sync(self.watch.unless_lost, self.client.gather, list(handles)))
 
     def gather_each(self, handles: Sequence[Handle], on_value: Callable[[Any], None]) -> list[Any]:
         values: dict[str, Any] = {}
