@@ -21,7 +21,7 @@ logger = logging.getLogger("dmlgbm")
 Answer = TypeVar("Answer")
 
 WORKER_TIMEOUT = 30.0
-"""Seconds without a heartbeat, or without an answer to a call, after which a worker is given up."""
+"""Seconds without a heartbeat after which a worker is given up."""
 SECONDS_WITHOUT_WORKERS = 60.0
 ALIVE = ("running", "paused")
 """What a worker is while it works on what it has; one that is paused takes no new tasks until it has memory again."""

@@ -8,6 +8,10 @@ from typing import Any
 
 from dask_backend.heartbeats import WorkerWatch
 
+# A worker that is silent is given up by the watch, which ends calls to it. One that has heartbeats gets more time: on a
+# machine with too few cores it may take long to import what the call needs.
+_TIMES_LONGER = 4
+
 
 async def answers_of(
     client: Any, watch: WorkerWatch, workers: Sequence[str], function: Callable[..., Any], arguments: Sequence[Any]
@@ -24,9 +28,10 @@ async def answers_of(
     if not calls:
         return {}
     try:
-        _, silent = await asyncio.wait(calls.values(), timeout=watch.seconds)
+        seconds = _TIMES_LONGER * watch.seconds
+        _, silent = await asyncio.wait(calls.values(), timeout=seconds)
         late = [worker for worker, call in calls.items() if call in silent]
-        reason = f"did not answer a call within {watch.seconds:g} s (worker_timeout)"
+        reason = f"did not answer a call within {seconds:g} s ({_TIMES_LONGER} times worker_timeout)"
         await asyncio.gather(*(watch.give_up(worker, reason) for worker in late), return_exceptions=True)
         answers: dict[str, Any] = {}
         for call in calls.values():

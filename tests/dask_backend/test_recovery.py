@@ -283,8 +283,8 @@ def test_frozen_worker_is_waited_for_as_long_as_asked(fragile: Client, quiet: DM
     estimator().fit(X, y)
     victim = worker_processes(fragile)[0]
     try:
-        model, _ = fit_disturbed(fragile, lambda: os.kill(victim, signals.SIGSTOP), worker_timeout=12)
-        assert "has not been heard of for 12 s (worker_timeout)" in model.fit_report_.losses[0]
+        model, _ = fit_disturbed(fragile, lambda: os.kill(victim, signals.SIGSTOP), worker_timeout=20)
+        assert "has not been heard of for 20 s (worker_timeout)" in model.fit_report_.losses[0]
         assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
     finally:
         with contextlib.suppress(ProcessLookupError):
