@@ -81,8 +81,10 @@ def main() -> None:
         for n_busy in options.busy:
             seconds: dict[str, list[float]] = {}
             with busy_processes(n_busy):
-                for _ in range(options.turns):
-                    for name, fit in fits(client, X, y, options.trees).items():
+                for turn in range(options.turns):
+                    compared = list(fits(client, X, y, options.trees).items())
+                    first = turn % len(compared)  # nobody always comes after the same other one
+                    for name, fit in compared[first:] + compared[:first]:
                         began = time.perf_counter()
                         fit()
                         seconds.setdefault(name, []).append(time.perf_counter() - began)

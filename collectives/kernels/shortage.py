@@ -1,8 +1,8 @@
 """Whether more threads want to run than there are cores: a rank that spins then keeps a core from one that works.
 
 The system counts the threads that run or wait for a core (the fourth field of /proc/loadavg). A rank looks at it before
-it spins, at most once a millisecond, and believes it when most of the last looks agree: threads that wake up for a
-moment are always there. What it needs for that lies behind the structures of its system calls, in the same array.
+it spins, at most once a millisecond, and believes it when most of the last looks agree. What it needs for that lies
+behind the structures of its system calls, in the same array.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ AVAILABLE = sys.platform == "linux" and platform.machine() in _READ_AT_NUMBERS
 
 _READ_AT = _READ_AT_NUMBERS.get(platform.machine(), 0)
 _LOOK_NANOSECONDS = 1_000_000
-# A quarter of the way to what was seen now: three looks in a row change one's mind.
-_CERTAIN, _PART = 256, 4
+# An eighth of the way to what was seen now, and believed at three quarters: eleven looks in a row, or most of many,
+# because event loops and timers wake up for a moment all the time.
+_CERTAIN, _PART, _BELIEVED = 256, 8, 192
 _BLANK, _ZERO, _NINE = 32, 48, 57
 
 
@@ -58,4 +59,4 @@ def cores_are_short(scratch: Any, now: Any) -> bool:
         scratch[NEXT_LOOK] = now + _LOOK_NANOSECONDS
         seen = _CERTAIN if count_runnable(scratch) > scratch[CORES] else 0
         scratch[SHORTAGE] += (seen - scratch[SHORTAGE]) // _PART
-    return scratch[SHORTAGE] > _CERTAIN // 2
+    return scratch[SHORTAGE] > _BELIEVED

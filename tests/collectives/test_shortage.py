@@ -28,11 +28,11 @@ def test_a_shortage_is_believed_after_some_looks_and_so_is_its_end(tmp_path: Pat
     with load.open() as opened:
         scratch = new_scratch(opened.fileno(), 2)
         assert count_runnable(scratch) == 3
-        found = [cores_are_short(scratch, look * MILLISECOND) for look in range(1, 7)]
-        assert found == [False, False, True, True, True, True]
+        found = [cores_are_short(scratch, look * MILLISECOND) for look in range(1, 21)]
+        assert found == 10 * [False] + 10 * [True]
         load.write_text("0.10 12.05 3.00 2/345 6789\n")
-        assert cores_are_short(scratch, 6 * MILLISECOND + 1)  # too soon for another look
-        assert [cores_are_short(scratch, look * MILLISECOND) for look in range(10, 14)] == [True, False, False, False]
+        assert cores_are_short(scratch, 20 * MILLISECOND + 1)  # too soon for another look
+        assert [cores_are_short(scratch, look * MILLISECOND) for look in range(30, 34)] == [True, False, False, False]
 
 
 @pytest.mark.parametrize("text", ["", "0.10 12.05 3.00", "0.10 12.05 3.00 x"])
