@@ -174,7 +174,13 @@ def refuse_client(client: object) -> None:
 
 
 # Parameters that only a fit on a cluster looks at, with their defaults.
-_CLUSTER_PARAMETERS = {"tree_learner": "auto", "top_k": 20, "max_restarts": 3, "checkpoint_dir": None}
+_CLUSTER_PARAMETERS = {
+    "tree_learner": "auto",
+    "top_k": 20,
+    "max_restarts": 3,
+    "worker_timeout": 30.0,
+    "checkpoint_dir": None,
+}
 
 
 def warn_of_cluster_parameters(estimator: Any) -> None:
@@ -184,5 +190,15 @@ def warn_of_cluster_parameters(estimator: Any) -> None:
         warnings.warn(
             f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect here: X is no Dask collection or "
             "Spark DataFrame, so the fit runs in this process.",
+            stacklevel=4,
+        )
+
+
+def warn_of_dask_parameters(estimator: Any) -> None:
+    """Say what a fit on Spark leaves to Spark."""
+    if estimator.worker_timeout != _CLUSTER_PARAMETERS["worker_timeout"]:
+        warnings.warn(
+            "worker_timeout has no effect on Spark, which notices lost executors itself: set spark.network.timeout and "
+            "spark.executor.heartbeatInterval.",
             stacklevel=4,
         )

@@ -71,6 +71,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
     tree_learner: Literal["auto", "data", "feature", "voting"]
     top_k: int
     max_restarts: int
+    worker_timeout: float
     checkpoint_dir: str | os.PathLike[str] | None
 
     best_iteration_: int | None

@@ -85,6 +85,7 @@ class DMLGBMRegressor(RegressorMixin, BoostedTrees):
         tree_learner: Literal["auto", "data", "feature", "voting"] = "auto",
         top_k: int = 20,
         max_restarts: int = 3,
+        worker_timeout: float = 30.0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         alpha: float = 0.9,
     ) -> None: ...
