@@ -91,6 +91,9 @@ class OptunaSearchCV(TrialSearch, BaseSearchCV):
     candidate is chosen among those with the most resources.
     {PARAMETERS}"""
 
+    # A study may be in a data base: trials of a copy would be lost with it.
+    parameters_of_this_process = ("backend", "study")
+
     def __init__(
         self,
         estimator: Any,

@@ -7,6 +7,7 @@ scikit-learn's; `SearchOnExecutors` only surrounds `fit` and lets scikit-learn's
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any, Self
 
@@ -64,6 +65,9 @@ class SearchOnExecutors:
     n_jobs: int | None
     estimator: Any
     _search_run: SearchRun | None = None
+    parameters_of_this_process: tuple[str, ...] = ("backend",)
+    """Parameters whose values belong to the process that made them: copies share them, and no copy leaves the process
+    with them."""
 
     def _set_running(
         self,
@@ -126,6 +130,20 @@ class SearchOnExecutors:
     def __dir__(self) -> list[str]:
         # Code that compares searches of different classes goes through all public names here that end so.
         return [name for name in super().__dir__() if name != "search_report_"]
+
+    def __sklearn_clone__(self) -> Self:
+        bare = object.__new__(type(self))
+        vars(bare).update(vars(self) | dict.fromkeys(self.parameters_of_this_process))
+        copied: Self = super(SearchOnExecutors, bare).__sklearn_clone__()  # type: ignore[misc]
+        vars(copied).update({name: getattr(self, name) for name in self.parameters_of_this_process})
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        held = [getattr(self, name) for name in self.parameters_of_this_process]
+        copied = object.__new__(type(self))
+        memo |= {id(self): copied, **{id(each): each for each in held}}
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from distributed import Client, LocalCluster
 from search_equality import require_same_results
 from search_models import DeadlyTree, TracedTree, fits_in
 from sklearn import model_selection
+from sklearn.base import clone
 
 from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score, cross_validate
 from tuning import collections
@@ -141,3 +143,21 @@ def test_workers_are_found_while_the_client_forgets_them(client: Client, monkeyp
 
     monkeypatch.setattr(client, "_update_scheduler_info", overtaken)
     assert sorted(DaskExecutor(client, None).threads_of_workers().values()) == [1, 1]
+
+
+def test_searches_on_a_client_are_copied_and_nested(client: Client, rows: Any, tmp_path: Path) -> None:
+    inner = GridSearchCV(TracedTree(), {"max_depth": [1, 2]}, cv=2, backend=client)
+    for copied in (clone(inner), copy.deepcopy(inner), clone(clone(inner).fit(*rows))):
+        assert copied.backend is client
+        assert copied.get_params()["estimator__max_depth"] == 3
+    theirs = model_selection.GridSearchCV(TracedTree(), {"max_depth": [1, 2]}, cv=2)
+    expected = model_selection.cross_val_score(theirs, *rows, cv=2)
+    np.testing.assert_array_equal(model_selection.cross_val_score(inner, *rows, cv=2), expected)
+    grid = {"estimator__random_state": [0, 1]}
+    nested = model_selection.GridSearchCV(theirs, grid, cv=2).fit(*rows)
+    # Inside a fit of another search a search runs where it is, whatever it was told.
+    for backend, of_inner in ((client, client), (client, "dask"), ("local", client)):
+        inner.set_params(backend=of_inner)
+        journal = tmp_path / f"{backend!s:.5}{of_inner!s:.5}"
+        ours = GridSearchCV(inner, grid, cv=2, backend=backend, journal=journal)
+        require_same_results(ours.fit(*rows), nested)

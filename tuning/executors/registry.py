@@ -30,6 +30,8 @@ NAMES = ("auto", "local", *_DISTRIBUTED)
 def open_executor(backend: Any, n_jobs: int | None) -> Executor:
     """The executor for `backend=` and `n_jobs=` of a search."""
     name, client = resolve(backend)
+    if inside_a_unit():
+        name = "local"  # a task that waits for tasks of its own cluster may wait for ever
     if n_jobs is not None and (isinstance(n_jobs, bool) or not isinstance(n_jobs, numbers.Integral)):
         raise TypeError(f"n_jobs must be None or a whole number, got {n_jobs!r} of type {type(n_jobs).__name__}.")
     if n_jobs == 0:
