@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from search_equality import require_same_results
-from search_models import DeadlyTree, TracedTree, fits_in
+from search_models import BusyTree, DeadlyTree, TracedTree, fits_in
 from sklearn import model_selection
 from sklearn.base import clone
 
@@ -161,3 +162,22 @@ def test_searches_on_a_client_are_copied_and_nested(client: Client, rows: Any, t
         journal = tmp_path / f"{backend!s:.5}{of_inner!s:.5}"
         ours = GridSearchCV(inner, grid, cv=2, backend=backend, journal=journal)
         require_same_results(ours.fit(*rows), nested)
+
+
+@pytest.mark.parametrize("model", [BusyTree, TracedTree], ids=["in steps", "in one call"])
+def test_fits_that_a_time_budget_leaves_do_not_block_the_next_search(
+    client: Client, rows: Any, tmp_path: Path, model: Any
+) -> None:
+    GridSearchCV(model(), {"max_depth": [1]}, cv=2, backend=client).fit(*rows)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match="time_budget ended before any candidate"):
+        GridSearchCV(
+            model(log=str(tmp_path), pause=300.0), GRID, cv=2, backend=client, time_budget=3.0, refit=False
+        ).fit(*rows)
+    assert len(fits_in(tmp_path)) >= 1
+    GridSearchCV(TracedTree(), GRID, cv=2, backend=client).fit(*rows)
+    while model is BusyTree and len(list(tmp_path.glob("ended-*"))) < len(list(tmp_path.glob("[0-9]*"))):
+        assert time.monotonic() - started < 100
+        time.sleep(0.05)
+    assert time.monotonic() - started < 100
+    assert all(count == 0 for count in client.run(_searches_kept).values())
