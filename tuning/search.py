@@ -24,16 +24,18 @@ from tuning.journal import FileJournal
 from tuning.progress import watchers_for
 from tuning.report import SearchReport
 from tuning.search_run import SearchRun, SearchStopped, check_settings
+from tuning.spark_sklearn import takes_context_first
 
 PathLike = str | os.PathLike[str]
 
 PARAMETERS = """
     Parameters beside scikit-learn's
     --------------------------------
-    backend : {"auto", "local", "dask", "spark"}, Client or SparkSession, default="auto"
+    backend : {"auto", "local", "dask", "spark"}, Client, SparkSession or SparkContext, default="auto"
         Where fits run. "local" is this machine: `n_jobs` worker processes, or this process with one job. "dask" is the
         cluster of the current client, "spark" that of the active session; `n_jobs=None` then means all workers.
-        "auto" takes the Dask client or Spark session that this process is connected to, else "local".
+        "auto" takes the Dask client that this process is connected to, or an idle Spark application on a cluster with
+        at least twice the cores of this machine, else "local"; `search_report_` says why.
     share_work : bool, default=True
         Whether estimators that can share work between candidates do so. The results are the same.
     time_budget : float, default=None
@@ -93,8 +95,10 @@ class SearchOnExecutors:
         journal = None if self.journal is None else FileJournal(self.journal)
         try:
             # Data in pieces is trained on from here, by all workers together.
-            executor = SerialExecutor() if in_pieces else open_executor(self.backend, self.n_jobs)
+            notes: list[str] = []
+            executor = SerialExecutor() if in_pieces else open_executor(self.backend, self.n_jobs, notes)
             self._search_run = SearchRun(executor, settings, journal, watchers_for(self.progress))
+            self._search_run.driver.report.notes += notes
             try:
                 super().fit(X, y, **params)  # type: ignore[misc]
             finally:
@@ -181,6 +185,7 @@ def _best_of_last_complete_round(refit: Any, refit_metric: str, results: Any) ->
 
 
 class GridSearchCV(SearchOnExecutors, model_selection.GridSearchCV):
+    @takes_context_first
     def __init__(
         self,
         estimator: Any,
@@ -217,6 +222,7 @@ class GridSearchCV(SearchOnExecutors, model_selection.GridSearchCV):
 
 
 class RandomizedSearchCV(SearchOnExecutors, model_selection.RandomizedSearchCV):
+    @takes_context_first
     def __init__(
         self,
         estimator: Any,

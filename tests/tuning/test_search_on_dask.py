@@ -120,6 +120,17 @@ def test_a_closed_client_is_refused(rows: Any) -> None:
         GridSearchCV(TracedTree(), GRID, backend=gone).fit(*rows)
 
 
+def test_a_cluster_without_workers_is_refused_with_the_remedy(rows: Any) -> None:
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as empty,
+        pytest.raises(
+            ExecutorError, match=r"has no workers: start some.*client.wait_for_workers\(1\).*backend=\"local\""
+        ),
+    ):
+        GridSearchCV(TracedTree(), GRID, backend=empty).fit(*rows)
+
+
 @pytest.mark.fault
 def test_a_lost_dask_worker_does_not_change_the_results(rows: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"

@@ -50,7 +50,8 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
     executor = DaskExecutor(client, n_jobs)
     if not executor.threads_of_workers():
         raise ExecutorError(
-            f"The Dask cluster at {client.scheduler_info()['address']} has no workers: start or scale them first."
+            f"The Dask cluster at {client.scheduler_info()['address']} has no workers: start some, with "
+            'cluster.scale(n) for example, and wait for them with client.wait_for_workers(1), or use backend="local".'
         )
     return executor
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from pyspark import inheritable_thread_target
+from pyspark import SparkContext, inheritable_thread_target
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
@@ -39,7 +39,10 @@ _FIRST_CHARACTERS, _LAST_CHARACTERS = 200, 600
 
 
 def open_spark(session: Any, n_jobs: int | None) -> SparkExecutor:
-    """An executor on the given session, or on the active one."""
+    """An executor on the given session, on that of the given context, or on the active one."""
+    if isinstance(session, SparkContext):
+        _require_running(session)
+        session = SparkSession(session)
     if session is None:
         session = SparkSession.getActiveSession()
         if session is None:
@@ -49,13 +52,16 @@ def open_spark(session: Any, n_jobs: int | None) -> SparkExecutor:
             )
     if not isinstance(session, SparkSession):
         raise TypeError(
-            f"backend must be a pyspark.sql.SparkSession of a classic application, got a {type(session).__module__}."
-            f"{type(session).__qualname__}; Spark Connect has no broadcasts."
+            "backend must be a SparkSession or SparkContext of a classic application, got a "
+            f"{type(session).__module__}.{type(session).__qualname__}; Spark Connect has no broadcasts."
         )
-    context = session.sparkContext
+    _require_running(session.sparkContext)
+    return SparkExecutor(session, n_jobs)
+
+
+def _require_running(context: SparkContext) -> None:
     if context._jsc is None or context._jsc.sc().isStopped():
         raise ExecutorError("The SparkSession is stopped: make a new one with SparkSession.builder.getOrCreate().")
-    return SparkExecutor(session, n_jobs)
 
 
 class SparkExecutor:
