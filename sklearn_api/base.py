@@ -22,9 +22,10 @@ from sklearn.utils.validation import check_is_fitted
 from gbdt.atomic_file import write_atomically
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
+from gbdt.dataset import bin_table
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
-from gbdt.training import TrainingResult
+from gbdt.training import TableBinner, TrainingResult
 from sklearn_api.backends import lazy_on_collections, warn_of_cluster_parameters
 from sklearn_api.columns import table_like
 from sklearn_api.continuation import Start, starting_point
@@ -165,6 +166,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         watched: Sequence[NamedRows],
         start: Start,
         callbacks: Sequence[Callback] | None,
+        binner: TableBinner = bin_table,
     ) -> Self:
         """Train on rows that have been checked, and store the result."""
         if parameters.train.early_stopping_rounds is not None and not watched:
@@ -186,6 +188,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             eval_at=getattr(self, "eval_at", ()),
             report_every=int(self.verbose),
             callbacks=callbacks,
+            binner=binner,
         )
         self._store(result)
         for name in ("plan_", "fit_report_"):

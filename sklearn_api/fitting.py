@@ -7,10 +7,11 @@ from dataclasses import replace
 from typing import Any
 
 from gbdt.callbacks import Callback, log_evaluation
+from gbdt.dataset import bin_table
 from gbdt.evaluation import EvaluationSet
 from gbdt.metrics import Metric
 from gbdt.objectives import ObjectiveSettings
-from gbdt.training import TrainingResult, train
+from gbdt.training import TableBinner, TrainingResult, train
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import on_probabilities, watched_metrics
 from sklearn_api.parameter_values import EngineParameters
@@ -36,6 +37,7 @@ def boost(
     eval_at: Iterable[int],
     report_every: int,
     callbacks: Sequence[Callback] | None,
+    binner: TableBinner = bin_table,
 ) -> TrainingResult:
     """Train; the first metric on the first watched set decides about early stopping."""
     start.require_same_objective(objective.name, n_outputs_of(objective))
@@ -53,6 +55,7 @@ def boost(
         metrics=metrics,
         callbacks=[*([log_evaluation(report_every)] if report_every else []), *checked_callbacks(callbacks)],
         initial_model=start.booster,
+        binner=binner,
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from gbdt.booster import Booster
 from gbdt.boosting import TrainingRows
 from gbdt.dataset import Dataset, bin_table
 from gbdt.objectives import ObjectiveSettings
+from gbdt.parameters import BinningParameters
 from gbdt.table import Column, Table
 from gbdt.threads import Workers
 from sklearn_api.columns import columns_of
@@ -93,32 +94,38 @@ class PredictedTables:
             return table
 
 
+class RememberingBinner:
+    """Bins tables, but none twice in a row that has the values of an earlier one: comparing takes far less time."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[BinningParameters, Table, Dataset]] = []
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[RememberingBinner], tuple[()]]:
+        """Bins are smaller than the tables they belong to, but no use without them."""
+        return RememberingBinner, ()
+
+    def __call__(self, table: Table, binning: BinningParameters, workers: Workers) -> Dataset:
+        with self._lock:  # of many fits that start at once the first one bins
+            for known_binning, known_table, dataset in self._known:
+                if known_binning == binning and _same_values(known_table, table):
+                    return dataset
+            dataset = bin_table(table, binning, workers)
+            self._known = [*self._known, (binning, table, dataset)][-_MOST_TABLES:]
+            return dataset
+
+
 @dataclass(frozen=True)
-class PreparedRows:
-    """A training table as bins, with what belongs to its rows. Fits read it, any number of them at once."""
+class CheckedRows:
+    """What belongs to the rows of a training table."""
 
     setting: Any
-    dataset: Dataset
-    columns: Booster
     target: FloatArray
     classes: Labels | None
     weight: FloatArray | None
     init_score: Any
     group_starts: IntArray | None
     y_is_column: bool
-    predicted: PredictedTables = field(default_factory=PredictedTables)
-    starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
-    """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory that the rows take."""
-        arrays = [*self.dataset.storage, self.target, self.weight, self.group_starts]
-        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-
-    def expect(self, X: Any, tested: Any) -> None:
-        """All models of these rows will be scored on X, which they learn from, and on `tested`; neither changes."""
-        self.predicted.expect(X, tested)
 
     def training_rows(self, estimator: Any) -> tuple[TrainingRows, ObjectiveSettings]:
         """The rows as an estimator of these parameters learns from them."""
@@ -129,15 +136,56 @@ class PreparedRows:
             weight = class_weights(estimator.class_weight, self.classes, self.target, weight)
             require_two_weighted_classes(self.classes, self.target, weight)
         objective = estimator._objective_settings(0 if self.classes is None else len(self.classes))
-        scores = score_matrix(self.init_score, self.dataset.n_rows, n_outputs_of(objective))
+        scores = score_matrix(self.init_score, len(self.target), n_outputs_of(objective))
         return TrainingRows(self.target, weight, scores, self.group_starts), objective
+
+
+@dataclass(frozen=True)
+class PreparedRows(CheckedRows):
+    """A training table as bins, with what belongs to its rows. Fits read it, any number of them at once."""
+
+    dataset: Dataset
+    columns: Booster
+    predicted: PredictedTables = field(default_factory=PredictedTables)
+    starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
+    """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that the rows take."""
+        return _n_bytes([*self.dataset.storage, self.target, self.weight, self.group_starts])
+
+    def expect(self, X: Any, tested: Any) -> None:
+        """All models of these rows will be scored on X, which they learn from, and on `tested`; neither changes."""
+        self.predicted.expect(X, tested)
+
+
+@dataclass(frozen=True)
+class RowsToSplit(CheckedRows):
+    """The same for fits that set rows aside to watch: which ones is theirs to say, and what they leave is binned once.
+
+    Other processes have the rows anyway: there is nothing here that is worth sending.
+    """
+
+    table: Table
+    binner: RememberingBinner = field(default_factory=RememberingBinner)
+    stays_in_process = True
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that the rows take, with a byte a value for their bins."""
+        columns = [value for column in self.table.columns for value in vars(column).values()]
+        return _n_bytes([*columns, self.target, self.weight, self.group_starts]) + (
+            self.table.n_rows * self.table.n_features
+        )
 
 
 def preparation_setting(estimator: Any, parameters: EngineParameters) -> Any:
     """The values of all parameters that a preparation depends on."""
     listed = estimator.categorical_feature
     categorical = listed if isinstance(listed, str) or listed is None else tuple(np.asarray(listed, object).tolist())
-    return estimator._target_kind, parameters.binning, categorical
+    stops_early = parameters.train.early_stopping_rounds is not None
+    return estimator._target_kind, parameters.binning, categorical, stops_early
 
 
 def prepared_rows(
@@ -149,7 +197,7 @@ def prepared_rows(
     init_score: Any = None,
     group: Any = None,
     qid: Any = None,
-) -> PreparedRows:
+) -> PreparedRows | RowsToSplit:
     """Check and bin the rows as `fit` does; the warnings of `fit` come with each fit on them."""
     table = table_from(X, categorical_feature=estimator.categorical_feature)
     y_is_column = y is not None and is_column(np.asarray(y))
@@ -161,12 +209,13 @@ def prepared_rows(
         target = numeric_target(targets, table.n_rows)
     weight = weight_vector(sample_weight, table.n_rows)
     group_starts = group_boundaries(group, qid, table.n_rows) if estimator._needs_queries else None
+    setting = preparation_setting(estimator, parameters)
+    checked = (setting, target, classes, weight, init_score, group_starts, y_is_column)
+    if parameters.train.early_stopping_rounds is not None:
+        return RowsToSplit(*checked, table)
     with Workers(parameters.train.n_threads) as workers:
         dataset = bin_table(table, parameters.binning, workers)
-    setting = preparation_setting(estimator, parameters)
-    return PreparedRows(
-        setting, dataset, columns_of(table), target, classes, weight, init_score, group_starts, y_is_column
-    )
+    return PreparedRows(*checked, dataset, columns_of(table))
 
 
 class StagedScores:
@@ -192,6 +241,10 @@ class StagedScores:
             self._scored.pop(next(iter(self._scored)))
         self._scored[id(table)] = (table, booster.n_iterations, scores)
         return scores.copy()
+
+
+def _n_bytes(values: Iterable[Any]) -> int:
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
 def _same_values(one: Table, other: Table) -> bool:
