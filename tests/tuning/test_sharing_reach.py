@@ -80,6 +80,7 @@ def test_rows_prepared_for_early_stopping_give_the_model_of_fit() -> None:
     X, y = table(DMLGBMRegressor)
     model = DMLGBMRegressor(n_estimators=30, early_stopping=True, early_stopping_rounds=2, **SMALL)
     prepared = model.prepare(X, y)
+    assert model.stage_parameter() is None
     shared = DMLGBMRegressor(**model.get_params()).fit_prepared(prepared)
     alone = DMLGBMRegressor(**model.get_params()).fit(X, y)
     assert shared.booster_.to_bytes() == alone.booster_.to_bytes()
