@@ -8,6 +8,7 @@ does not end a task that runs: units that are not wanted any more are stopped on
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import queue
@@ -147,9 +148,12 @@ class DaskExecutor:
 
     def _tell_workers(self, function: Callable[..., None], *given: Any) -> None:
         """Run a function on all workers that answer in time."""
-        telling = threading.Thread(
-            target=self._client.run, args=(function, *given), kwargs={"on_error": "ignore"}, daemon=True
-        )
+
+        def tell() -> None:
+            with contextlib.suppress(Exception):  # a cluster that is gone runs nothing
+                self._client.run(function, *given, on_error="ignore")
+
+        telling = threading.Thread(target=tell, name="dmlgbm-dask", daemon=True)
         telling.start()
         telling.join(_SECONDS_TO_TELL)
 
