@@ -14,6 +14,9 @@ from tuning.sharing.prefixes import is_plain_pipeline, why_step_is_fitted_anew
 def notes_on_sharing(call: FitCall, data: SearchData) -> list[str]:
     """What keeps fits like this one from sharing work; empty where nothing does, or nothing can be shared at all."""
     try:
+        parts = [data.shared.estimator, *data.shared.estimator.get_params(deep=True).values()]
+        if not any(map(_could_share, [*parts, *(call.parameters or {}).values()])):
+            return []  # somebody's estimator, which may keep count of its copies and parameters
         estimator = clone(data.shared.estimator)
         if call.parameters is not None:
             estimator.set_params(**clone(dict(call.parameters), safe=False))
@@ -23,6 +26,10 @@ def notes_on_sharing(call: FitCall, data: SearchData) -> list[str]:
     if call.own_arguments.get("callback_ctx") is not None:
         notes.append("nothing is shared: callbacks of scikit-learn see every fit")
     return [f"Work sharing: {note}." for note in notes]
+
+
+def _could_share(value: Any) -> bool:
+    return has_hooks(value) or is_plain_pipeline(value)
 
 
 def _notes(estimator: Any, fit_params: dict[str, Any]) -> list[str]:
