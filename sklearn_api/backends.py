@@ -130,7 +130,7 @@ def _predicted_column(estimator: Any, X: Any, call: _Call) -> Any:
     columns = columns_of_model(X, booster.feature_names, booster.n_features)
     example = call(estimator, _missing_table(booster), 1)
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
-    prediction = ColumnPrediction(call, example, call.column_name, max_threads)
+    prediction = ColumnPrediction(call, example, call.column_name, max_threads, hasattr(estimator, "classes_"))
     return predict_column(X, columns, estimator, prediction)
 
 

@@ -23,9 +23,10 @@ from sklearn.utils.validation import check_is_fitted
 from gbdt.atomic_file import write_atomically
 from gbdt.booster import Booster
 from gbdt.callbacks import Callback
+from gbdt.dataset import bin_table
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
-from gbdt.training import TrainingResult
+from gbdt.training import TableBinner, TrainingResult
 from sklearn_api.backends import lazy_on_collections, snapshot, warn_of_cluster_parameters
 from sklearn_api.columns import columns_of, table_like
 from sklearn_api.continuation import Start, starting_point
@@ -184,6 +185,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
         start: Start,
         callbacks: Sequence[Callback] | None,
         classes: Labels | None = None,
+        binner: TableBinner = bin_table,
     ) -> Self:
         """Train on rows that have been checked, and store the result."""
         learnt_from = training
@@ -201,6 +203,7 @@ class BoostedTrees(WorkSharing, BaseEstimator):
             scorers=scorer_metrics(self, objective, columns_of(training.table), classes, n_outputs_of(objective)),
             report_every=int(self.verbose),
             callbacks=callbacks,
+            binner=binner,
         )
         self._store(result, classes)
         return self
