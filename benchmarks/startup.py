@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -27,6 +26,14 @@ SMALL_FITS = 10
 RIVAL = "lightgbm"
 COLD, WARM = "cold", "warm"
 
+# Machine code is also read from beside the sources, where that of earlier runs is.
+_WITH_ONE_CACHE = """
+import pathlib, runpy
+from gbdt.machine_code import cache_folders
+cache_folders.base_folders = lambda: (pathlib.Path({cache!r}),)
+runpy.run_module("benchmarks.first_fit", run_name="__main__", alter_sys=True)
+"""
+
 
 def measure_startup(results: ResultFile, repeat: int, threads: int, timeout: float) -> None:
     """One cold start, then warm starts and small data, ours and LightGBM in turn."""
@@ -43,15 +50,13 @@ def measure_startup(results: ResultFile, repeat: int, threads: int, timeout: flo
 
 def first_fit(system: str, settings: Settings, cache: Path, timeout: float) -> Record:
     """The whole process's seconds, what it printed besides its answer, and how many kernels it added to the cache."""
-    command = [sys.executable, "-m", "benchmarks.first_fit", f"--system={system}", *settings_to_arguments(settings)]
-    environment = os.environ | {"NUMBA_CACHE_DIR": str(cache)}
+    program = _WITH_ONE_CACHE.format(cache=str(cache))
+    command = [sys.executable, "-c", program, f"--system={system}", *settings_to_arguments(settings)]
     cached_before = _count_kernels(cache)
     foreign_load = ForeignLoad()
     started = perf_counter()
     try:
-        finished = subprocess.run(
-            command, cwd=PROJECT, env=environment, capture_output=True, text=True, timeout=timeout, check=False
-        )
+        finished = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, timeout=timeout, check=False)
     except subprocess.TimeoutExpired:
         return {"status": "timeout", "reason": f"no answer after {timeout:.0f} s"}
     process_seconds = perf_counter() - started

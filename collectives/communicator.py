@@ -64,7 +64,6 @@ class Communicator:
         self._planner = Planner(session)
         self._lock = threading.RLock()
         self._started = InOrder(f"collectives-{session.name}-{session.rank}")
-        self._sequence = 0
         self._point_to_point = PointToPoint(session)
 
     @property
@@ -315,10 +314,6 @@ class Communicator:
 
     # How calls are made.
 
-    def continue_after(self, other: Communicator) -> None:
-        """Go on with the sequence numbers of another communicator over the same session."""
-        self._sequence = other._sequence
-
     def guard(self, name: str) -> CallGuard:
         """What every call runs inside of."""
         return CallGuard(self, name)
@@ -328,11 +323,11 @@ class Communicator:
         with CallGuard(self, "kernel_calls"):
             session.hold()
             self._lock.acquire()
-        return self._sequence
+        return session.sequence
 
     def give_back(self, sequence: int) -> None:
         """Go on with this sequence number after kernels have run."""
-        self._sequence = sequence
+        self._session.sequence = sequence
         self._lock.release()
 
     def _answer(self, request: Request, timeout: float | None) -> Array:
@@ -340,11 +335,11 @@ class Communicator:
         return request.result
 
     def _run(self, call: Call, source: Array, target: Array, timeout: float | None) -> None:
-        plan, sequence = self._planner.plan(call), self._sequence
+        plan, sequence = self._planner.plan(call), self._session.sequence
         scratch = self._planner.scratch(plan.scratch_count, target.dtype)
         plan.work.start(sequence, [source, target, scratch])
         self._session.run(plan.work, (call.operation, sequence), self._deadline(timeout))
-        self._sequence = sequence + 1
+        self._session.sequence = sequence + 1
 
     def _exchange(
         self,
@@ -401,7 +396,7 @@ class CallGuard:
         communicator = self._communicator
         try:
             if isinstance(error, TypeError | ValueError):
-                where = f"{self._name} (sequence {communicator._sequence})"
+                where = f"{self._name} (sequence {communicator._session.sequence})"
                 communicator.abort(f"{where} was called with bad arguments: {error}")
         finally:
             communicator._lock.release()

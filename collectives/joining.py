@@ -87,7 +87,6 @@ def _join_hosts(
         session.abort(f"the groups of hosts could not be formed: {error}")
         raise
     communicator.set_groups(local, leaders)
-    communicator.continue_after(world)
     return communicator
 
 

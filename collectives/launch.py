@@ -1,47 +1,44 @@
 """Starts ranks on this machine: threads of this process, or new processes that are gone when the call returns.
 
 A rank is a function of a communicator. New processes bind a listener each and report its address; the parent makes
-the record and hands it back over the private pipe of each child. Whatever happens, every process is ended and
-waited for before the call returns.
+the record and hands it back over the private pipe of each child. A process that is gone, or gives no sign of life,
+counts as lost. Whatever happens, every process is ended and waited for before the call returns.
 """
 
 from __future__ import annotations
 
-import multiprocessing
+import pickle
 import threading
 import time
-import traceback
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
-from multiprocessing.connection import Connection, wait
-from multiprocessing.process import BaseProcess
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from collectives.addresses import Listener
 from collectives.communicator import Communicator
-from collectives.errors import PeerLostError, RankFailedError
+from collectives.errors import AbortedError, PeerLostError, RankFailedError
 from collectives.in_process import Hub
 from collectives.joining import JoinOptions, join
+from collectives.rank_processes import LISTENERS, Order, RankProcess, Said
 from collectives.rendezvous import Rendezvous, this_host
 
 RankFunction = Callable[..., Any]
 
-_LISTENERS: dict[str, Callable[[], Listener]] = {
-    "tcp": Listener.tcp,
-    "tcp6": lambda: Listener.tcp("::1"),
-    "unix": Listener.unix,
-}
-
-
-# What a rank that has reported gets to end by itself, and one that has not.
+# How long a process may be silent before it counts as lost. Its signs of life come much more often.
+SILENCE_SECONDS = 60.0
+_BEATS_IN_SILENCE = 12
+_LONGEST_LOOK = 1.0
+# What a rank that has reported gets to end by itself, and one that has not. On a busy machine it takes seconds until an
+# interpreter that has nothing more to do is gone.
 _SECONDS_TO_END = 20.0
-_SECONDS_TO_DIE = 2.0
+_SECONDS_TO_LEAVE = 2.0
 
 
 @dataclass
 class Outcome:
-    """How one rank ended: its result, or its error, or the exit code of a process that could not say anything."""
+    """How one rank ended: its result, or its error. The exit code of its process says nothing against a result."""
 
     rank: int
     result: Any = None
@@ -50,7 +47,7 @@ class Outcome:
 
     @property
     def failed(self) -> bool:
-        return self.error is not None or self.exit_code not in (None, 0)
+        return self.error is not None
 
 
 def run_threads(
@@ -99,9 +96,13 @@ def _thread_joins(world_size: int, transport: str, options: JoinOptions) -> list
 
 
 def _listener(transport: str) -> Listener:
-    if transport not in _LISTENERS:
-        raise ValueError(f"transport must be one of {', '.join(_LISTENERS)}, got {transport!r}")
-    return _LISTENERS[transport]()
+    _check_transport(transport)
+    return LISTENERS[transport]()
+
+
+def _check_transport(transport: str) -> None:
+    if transport not in LISTENERS:
+        raise ValueError(f"transport must be one of {', '.join(LISTENERS)}, got {transport!r}")
 
 
 def _cause(errors: Sequence[BaseException]) -> BaseException:
@@ -118,19 +119,30 @@ def run_processes(
     *,
     transport: str = "tcp",
     options: JoinOptions | None = None,
-    timeout: float = 120.0,
+    timeout: float | None = 120.0,
+    silence_timeout: float = SILENCE_SECONDS,
+    dumps: Callable[[Any], bytes] = pickle.dumps,
 ) -> list[Any]:
     """The results of function(communicator, *arguments) in `world_size` new processes, in rank order.
 
-    The function must be importable by the new processes. If a rank fails, RankFailedError lists how every failed
+    The other arguments are those of `launch_processes`. If a rank fails, RankFailedError lists how every failed
     rank ended.
     """
-    outcomes = launch_processes(function, world_size, arguments, transport=transport, options=options, timeout=timeout)
+    outcomes = launch_processes(
+        function,
+        world_size,
+        arguments,
+        transport=transport,
+        options=options,
+        timeout=timeout,
+        silence_timeout=silence_timeout,
+        dumps=dumps,
+    )
     failed = [outcome for outcome in outcomes if outcome.failed]
     if failed:
-        lines = [f"rank {each.rank} ended with {each.error or f'exit code {each.exit_code}'!r}" for each in failed]
+        lines = [f"rank {each.rank} ended with {each.error!r}, exit code {each.exit_code}" for each in failed]
         error = RankFailedError("\n".join(lines))
-        raise error from _cause([each.error for each in failed if each.error is not None] or [error])
+        raise error from _cause([each.error for each in failed if each.error is not None])
     return [outcome.result for outcome in outcomes]
 
 
@@ -141,114 +153,132 @@ def launch_processes(
     *,
     transport: str = "tcp",
     options: JoinOptions | None = None,
-    timeout: float = 120.0,
+    timeout: float | None = 120.0,
+    silence_timeout: float = SILENCE_SECONDS,
+    dumps: Callable[[Any], bytes] = pickle.dumps,
 ) -> list[Outcome]:
-    """How every rank ended, also when some failed. Processes still running after `timeout` seconds are killed."""
-    options = JoinOptions() if options is None else options
-    context = multiprocessing.get_context("spawn")
-    until = time.monotonic() + timeout
-    pipes: list[Connection] = []
-    processes: list[BaseProcess] = []
-    reported: set[int] = set()
-    try:
-        for rank in range(world_size):
-            ours, theirs = context.Pipe()
-            pipes.append(ours)
-            process: BaseProcess = context.Process(
-                target=_child, args=(theirs, rank, transport, options, function, tuple(arguments)), name=f"rank-{rank}"
-            )
-            process.start()
-            processes.append(process)
-            theirs.close()
-        outcomes = [Outcome(rank) for rank in range(world_size)]
-        _introduce(pipes, outcomes, until)
-        reported = _collect(pipes, outcomes, until)
-    finally:
-        _end(processes, reported)
-        for pipe in pipes:
-            pipe.close()
-    for outcome, process in zip(outcomes, processes, strict=True):
-        outcome.exit_code = process.exitcode
-        process.close()
-    return outcomes
+    """How every rank ended, also when some failed.
 
-
-def _child(
-    pipe: Connection,
-    rank: int,
-    transport: str,
-    options: JoinOptions,
-    function: RankFunction,
-    arguments: tuple[Any, ...],
-) -> None:
-    try:
-        listener = _listener(transport)
-        pipe.send((str(listener.address), this_host()))
-        record = Rendezvous.from_dict(pipe.recv())
-        with join(record, rank, listener, options) as communicator:
-            result = function(communicator, *arguments)
-        pipe.send((result, None))
-    except BaseException as error:  # noqa: BLE001 - reported to the parent
-        _report(pipe, error)
-
-
-def _report(pipe: Connection, error: BaseException) -> None:
-    error.add_note("".join(traceback.format_exception(error)))
-    try:
-        pipe.send((None, error))
-    except Exception:  # noqa: BLE001 - whatever keeps the error from being pickled
-        pipe.send((None, RankFailedError(f"{type(error).__name__}: {error}")))
-
-
-def _introduce(pipes: list[Connection], outcomes: list[Outcome], until: float) -> None:
-    """Collect the addresses of all ranks and hand the record to each; ranks that end before that are marked."""
-    places = [_receive(pipe, outcome, until) for pipe, outcome in zip(pipes, outcomes, strict=True)]
-    if any(outcome.error is not None for outcome in outcomes):
-        for pipe in pipes:
-            pipe.close()  # the children that wait for the record end
-        return
-    record = Rendezvous.create([place[0] for place in places], [place[1] for place in places]).as_dict()
-    for pipe in pipes:
-        pipe.send(record)
-
-
-def _receive(pipe: Connection, outcome: Outcome, until: float) -> Any:
-    try:
-        if pipe.poll(max(0.0, until - time.monotonic())):
-            return pipe.recv()
-        outcome.error = RankFailedError(f"rank {outcome.rank} did not start in time")
-    except (EOFError, OSError):
-        outcome.error = RankFailedError(f"rank {outcome.rank} ended before it had started")
-    return None
-
-
-def _collect(pipes: list[Connection], outcomes: list[Outcome], until: float) -> set[int]:
-    """Take what the ranks report; those that did."""
-    reported: set[int] = set()
-    waiting = {pipe: outcome for pipe, outcome in zip(pipes, outcomes, strict=True) if not pipe.closed}
-    while waiting and (ready := wait(list(waiting), max(0.0, until - time.monotonic()))):
-        for pipe in ready:
-            assert isinstance(pipe, Connection)
-            outcome = waiting.pop(pipe)
-            try:
-                outcome.result, outcome.error = pipe.recv()
-                reported.add(outcome.rank)
-            except (EOFError, OSError):
-                outcome.error = RankFailedError(f"rank {outcome.rank} ended without a result")
-    for outcome in waiting.values():
-        outcome.error = RankFailedError(f"rank {outcome.rank} did not end in time and was killed")
-    return reported
-
-
-def _end(processes: list[BaseProcess], reported: set[int]) -> None:
-    """Let processes end by themselves for a while; kill the rest (also stopped ones).
-
-    On a busy machine it takes seconds until an interpreter that has nothing more to do is gone.
+    A process is killed when it still runs after `timeout` seconds (None: it may take as long as it needs), or has given
+    no sign of life for `silence_timeout` seconds, because it was stopped or could not start. New processes must be
+    able to import the function; with `dumps=cloudpickle.dumps` it and its arguments may be defined anywhere.
     """
-    now = time.monotonic()
-    for rank, process in enumerate(processes):
-        until = now + (_SECONDS_TO_END if rank in reported else _SECONDS_TO_DIE)
-        process.join(max(0.0, until - time.monotonic()))
-        if process.is_alive():
-            process.kill()
-            process.join()
+    _check_transport(transport)
+    if not 0 < silence_timeout < float("inf"):
+        raise ValueError(f"silence_timeout must be a finite number of seconds above 0, got {silence_timeout}")
+    order = dumps(Order(transport, JoinOptions() if options is None else options, function, tuple(arguments)))
+    launch = _Launch(world_size, silence_timeout, float("inf") if timeout is None else time.monotonic() + timeout)
+    try:
+        launch.start(order)
+        launch.watch()
+    finally:
+        launch.end()
+    return launch.outcomes
+
+
+@dataclass
+class _Launch:
+    """The ranks of one launch until the last of them has ended."""
+
+    world_size: int
+    silence: float
+    until: float
+    outcomes: list[Outcome] = field(init=False)
+    _processes: list[RankProcess] = field(init=False, default_factory=list)
+    _waiting: dict[int, RankProcess] = field(init=False, default_factory=dict)
+    _places: dict[int, tuple[str, str]] = field(init=False, default_factory=dict)
+    _joined: set[int] = field(init=False, default_factory=set)
+    _reported: set[int] = field(init=False, default_factory=set)
+    _heard: SimpleQueue[tuple[int, Said, Any]] = field(init=False, default_factory=SimpleQueue)
+
+    def __post_init__(self) -> None:
+        self.outcomes = [Outcome(rank) for rank in range(self.world_size)]
+
+    def start(self, order: bytes) -> None:
+        for rank in range(self.world_size):
+            process = RankProcess(rank, order, self.silence / _BEATS_IN_SILENCE, self._heard)
+            self._processes.append(process)
+            self._waiting[rank] = process
+
+    def watch(self) -> None:
+        """Take what the ranks say until all have ended or are lost."""
+        looked_at = time.monotonic()
+        look = min(_LONGEST_LOOK, self.silence / _BEATS_IN_SILENCE)
+        while self._waiting:
+            try:
+                said = self._heard.get(timeout=max(0.0, min(look, self.until - time.monotonic())))
+            except Empty:
+                said = None
+            if said is not None and said[0] in self._waiting:
+                self._take(*said)
+            now = time.monotonic()
+            if now - looked_at > look + self.silence / 2:
+                # This process itself was stopped; what the others have said meanwhile is still to be read.
+                for process in self._waiting.values():
+                    process.heard_at = now
+            looked_at = now
+            self._give_up_late(now)
+
+    def _take(self, rank: int, kind: Said, content: Any) -> None:
+        if kind == Said.PLACE:
+            self._places[rank] = content
+            if len(self._places) == self.world_size:
+                self._introduce()
+        elif kind == Said.JOINED:
+            self._joined.add(rank)
+        elif kind == Said.END:
+            self._reported.add(rank)
+            outcome = self.outcomes[rank]
+            outcome.result, outcome.error = content
+            self._waiting.pop(rank)
+            if rank not in self._joined:
+                self._end_others(rank)
+        else:
+            self._lose(rank, self._how_gone(rank))
+
+    def _introduce(self) -> None:
+        places = [self._places[rank] for rank in range(self.world_size)]
+        record = Rendezvous.create([place[0] for place in places], [place[1] for place in places]).as_dict()
+        for process in self._waiting.values():
+            process.tell(pickle.dumps(record))
+
+    def _how_gone(self, rank: int) -> str:
+        if rank in self._joined:
+            return "ended without a result"
+        if rank in self._places:
+            return "ended before it had met the others"
+        return (
+            "ended before it had started; its stderr says why. "
+            'A script that starts processes must do so under `if __name__ == "__main__":`'
+        )
+
+    def _give_up_late(self, now: float) -> None:
+        for rank, process in list(self._waiting.items()):
+            if now >= self.until:
+                self._lose(rank, f"did not {'end' if rank in self._joined else 'start'} in time and was killed")
+            elif now - process.heard_at >= self.silence:
+                self._lose(
+                    rank, f"gave no sign of life for {self.silence:g} s and was killed: was its process stopped?"
+                )
+
+    def _lose(self, rank: int, how: str) -> None:
+        if rank not in self._waiting:
+            return
+        self._waiting.pop(rank).kill()
+        self.outcomes[rank].error = RankFailedError(f"rank {rank} {how}")
+        if len(self._joined) < self.world_size:
+            self._end_others(rank)
+
+    def _end_others(self, missing: int) -> None:
+        """Ranks that wait for one which will never come."""
+        for rank in list(self._waiting):
+            self._waiting.pop(rank).kill()
+            reason = f"rank {rank} was ended, because rank {missing} was lost before all ranks had met"
+            self.outcomes[rank].error = AbortedError(reason, missing)
+
+    def end(self) -> None:
+        """Nothing stays behind, whatever has happened."""
+        now = time.monotonic()
+        for process in self._processes:
+            seconds = _SECONDS_TO_END if process.rank in self._reported else _SECONDS_TO_LEAVE
+            self.outcomes[process.rank].exit_code = process.end(now + seconds)

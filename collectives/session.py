@@ -53,6 +53,8 @@ REASON_SECONDS = 0.2
 _LOOK_AHEAD = 1 << 16
 # How long `abort` waits for a thread that is inside a call; it comes back unless it runs the caller's own code.
 _ABORT_SECONDS = 1.0
+# `detail` of a probe for a rank whose messages its sender waits for.
+_WAITS_FOR_YOU = 1
 
 _ERROR_CODES: dict[int, type[CollectiveError]] = {
     1: AbortedError,
@@ -74,10 +76,11 @@ class Session:
         self.name = name
         self.number = number
         self.generation = generation
+        self.sequence = 0  # of the next collective
         self.bytes_sent = 0  # by calls that have ended well, headers included
         self.failure: CollectiveError | None = None
         self._closed = False
-        self._state = threading.Lock()  # guards the three fields above this line that change
+        self._state = threading.Lock()  # guards `failure` and `_closed`
         self._running = threading.RLock()  # held by the thread that uses the transport
 
     def check_usable(self) -> None:
@@ -152,10 +155,12 @@ class Session:
         if not waiting:
             return
         expected = decode(work.headers[waiting[0][0]].tobytes())
-        probe = replace(expected, kind=Kind.PROBE, rank=self.rank, payload=0, phase=0).encode()
+        probe = replace(expected, kind=Kind.PROBE, rank=self.rank, payload=0, phase=0)
+        awaited = {peer for _, peer in waiting}
         busy = {peer for _, peer in work.unfinished(SEND)}
         for peer in set(range(self.world_size)) - busy - {self.rank}:
-            self.transport.send_now(peer, probe)
+            detail = _WAITS_FOR_YOU if peer in awaited else 0
+            self.transport.send_now(peer, replace(probe, detail=detail).encode())
 
     def _late(self, work: Work, call: str, timeout: float) -> CollectiveTimeout:
         receiving = sorted({peer for _, peer in work.unfinished(RECEIVE)})
@@ -179,10 +184,22 @@ class Session:
                 raise self._read_reason(peer, header, overread)
             if header.kind == Kind.GOODBYE:
                 raise self._left(peer, call)
-            same_call = header.sequence == expected.sequence and header.operation != Operation.SEND
-            if header.kind != Kind.PROBE or (same_call and signature(header) != signature(expected)):
+            if header.kind != Kind.PROBE or self._never_meets(header, expected):
                 raise describe_mismatch(self.name, self.rank, call, expected, header)
             _drop_header(work, row)
+
+    def _never_meets(self, probe: Header, expected: Header) -> bool:
+        """Whether a peer says that it waits in a call that cannot go on together with the one this rank is in.
+
+        A probe may have been sent long ago, in a call that needed nothing more of this rank. Collectives and messages
+        are numbered apart, so that equal numbers say something of two collectives only. A message that this rank
+        waits for cannot come from a peer that waits for this rank in a collective which this rank has yet to begin.
+        """
+        if probe.operation == Operation.SEND:
+            return False
+        if expected.operation == Operation.SEND:
+            return probe.detail == _WAITS_FOR_YOU and probe.sequence >= self.sequence
+        return probe.sequence == expected.sequence and signature(probe) != signature(expected)
 
     def _ended(self, peer: int, call: str) -> None:
         """A peer that this rank does not wait for now sends no more: find out whether it was the end of its part."""

@@ -32,6 +32,7 @@ from gbdt.partition_binning import (
     summarise_columns,
 )
 from gbdt.ranks.checkpoints import rows_digest
+from gbdt.ranks.losses import RanksLostError
 from gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
 from gbdt.ranks.row_set import RowSet, RowsOf
 from gbdt.threads import Workers
@@ -207,11 +208,13 @@ def place_evaluation(
 ) -> list[Receipt]:
     """Put the rows of an evaluation set on the workers that are going to watch them."""
     first_rows = rows.first_rows
-    places = place_shares(
-        [rows.cuts[share].n_rows for share in shares],
-        cluster.holders(rows.read(shares)),
-        {worker: threads for worker, threads in cluster.workers().items() if worker in workers},
-    )
+    holders = cluster.holders(rows.read(shares))
+    threads = {worker: threads for worker, threads in cluster.workers().items() if worker in workers}
+    if not threads:  # they may be paused
+        threads = {worker: threads for worker, threads in cluster.alive().items() if worker in workers}
+    if not threads:
+        raise RanksLostError("all workers that held training rows are gone")
+    places = place_shares([rows.cuts[share].n_rows for share in shares], holders, threads)
     arguments = [
         (session, number, share, rows.rows_of, rows.parts_of(share), rows.rules, rows.cuts[share], first_rows[share])
         for share in shares

@@ -24,7 +24,7 @@ from gbdt.ranks.rank_threads import threads_of_rank
 _WATCH_SECONDS = 0.25
 # Reports are collected for this long: fetching each one as it comes would take processor time from training.
 _COLLECT_SECONDS = 0.5
-_SOON, _SECONDS_TO_STOP = 0.02, 20.0
+_SOON = 0.02
 _ALIVE = ("executing", "long-running")
 _UNWANTED = "its task was cancelled, or its client went away"
 
@@ -299,10 +299,10 @@ def finish_rank(session: str, generation: int, reason: str, dask_worker: Any = N
         running.finish(reason)
 
 
-async def stop_rank(session: str, reason: str, dask_worker: Any = None) -> bool:
-    """Stop the rank of this worker and wait until its thread has let go of the rows; whether that worked."""
+async def stop_rank(session: str, reason: str, seconds: float, dask_worker: Any = None) -> bool:
+    """Stop the rank of this worker; whether its thread has let go of the rows within this time."""
     running = store_of(session, str(dask_worker.address)).rank
     if running is None:
         return True
     running.stop(reason)
-    return await running.wait_until_over(_SECONDS_TO_STOP)
+    return await running.wait_until_over(seconds)

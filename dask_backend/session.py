@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
@@ -27,6 +28,8 @@ from dask_backend.worker_store import MissingRowsError
 from gbdt.ranks.losses import RanksLostError
 
 _PATIENCE = 1.0
+_SECONDS_TO_STOP = 20.0
+_SECONDS_PAUSED = 60.0
 
 
 class Order(Protocol):
@@ -109,11 +112,13 @@ def _introduce(cluster: DaskCluster, order: Order, places: Sequence[Place], futu
     """Wait until every rank listens, then tell each where the others are."""
     workers = [place.worker for place in places]
     found: dict[str, tuple[str, str]] = {}
+    until = time.monotonic() + _SECONDS_PAUSED
     while len(found) < len(workers):
         _require_running(cluster, futures, places)
-        answers = cluster.run(
-            rank_place, order.session, order.generation, workers=[each for each in workers if each not in found]
-        )
+        missing = [each for each in workers if each not in found]
+        if time.monotonic() > until:
+            _require_unpaused(cluster, places, missing)
+        answers = cluster.run(rank_place, order.session, order.generation, workers=missing)
         found.update({worker: place for worker, place in answers.items() if place is not None})
     record = Rendezvous.create(
         [found[worker][0] for worker in workers],
@@ -122,6 +127,19 @@ def _introduce(cluster: DaskCluster, order: Order, places: Sequence[Place], futu
         order.session,
     )
     cluster.run(introduce_rank, order.session, order.generation, record.as_dict(), workers=workers)
+
+
+def _require_unpaused(cluster: DaskCluster, places: Sequence[Place], missing: Sequence[str]) -> None:
+    """A worker that is paused does not start its rank before it has memory again, which may never be."""
+    alive, willing = cluster.alive(), cluster.workers()
+    paused = [
+        f"rank {rank} on {place.worker}: its worker is paused, because its memory is full, and did not start the rank "
+        f"within {_SECONDS_PAUSED:g} s"
+        for rank, place in enumerate(places)
+        if place.worker in missing and place.worker in alive and place.worker not in willing
+    ]
+    if paused:
+        raise RanksLostError("; ".join(paused))
 
 
 def _follow(
@@ -179,9 +197,9 @@ def _require_running(cluster: DaskCluster, futures: Sequence[Any], places: Seque
     lost = []
     if not all(future.done() for future in futures):
         # Dask would wait for a worker of this name to return.
-        alive = cluster.workers()
+        alive = cluster.alive()
         lost = [
-            f"rank {rank} on {place.worker}: its worker is gone"
+            f"rank {rank} on {place.worker}: its worker {cluster.watch.reasons.get(place.worker, 'is gone')}"
             for rank, place in enumerate(places)
             if place.worker not in alive
         ]
@@ -208,9 +226,10 @@ def _is_loss(error: BaseException) -> bool:
 def _end(cluster: DaskCluster, order: Order, places: Sequence[Place], futures: Sequence[Any], reason: str) -> None:
     """Stop what is left of a generation and wait until it has stopped."""
     with contextlib.suppress(Exception):
-        alive = cluster.workers()
+        alive = cluster.alive()
         left = [place.worker for place in places if place.worker in alive]
-        if left:
-            cluster.run(stop_rank, order.session, reason, workers=left)
+        # A rank that cannot stop so soon, because it is in a function of the user, does not make its worker silent.
+        seconds = min(_SECONDS_TO_STOP, cluster.watch.seconds / 2)
+        cluster.run(stop_rank, order.session, reason, seconds, workers=left)
     with contextlib.suppress(Exception):
         cluster.client.cancel(list(futures))

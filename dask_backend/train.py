@@ -25,7 +25,7 @@ from gbdt.ranks.checkpoints import CheckpointFile
 from gbdt.ranks.cost_model import link_between
 from gbdt.ranks.fit_report import RankReport, fit_report
 from gbdt.ranks.job import ClusterJob, ClusterResult
-from gbdt.ranks.losses import Losses, RanksLostError, TrainingLostError
+from gbdt.ranks.losses import Losses, RanksLostError
 from gbdt.ranks.progress import Progress
 from gbdt.ranks.rank import train_rank
 
@@ -33,7 +33,6 @@ logger = logging.getLogger("dmlgbm")
 
 # A worker that was killed is usually started again within this time; later ones are not waited for.
 _SECONDS_FOR_RETURN = 3.0
-_SECONDS_WITHOUT_WORKERS = 60.0
 
 
 def train_on_cluster(
@@ -76,8 +75,7 @@ class _Run:
     def to_the_end(self, digest: int) -> ClusterResult:
         """Run generation after generation until the model is complete."""
         self._restore(digest)
-        places = self._places(0)
-        self._release()
+        places = self._placed()
         mode = self._job.mode(self._plan, len(places), link_between([place.worker for place in places]))
         ranks: list[RankReport] = []
         began = time.monotonic()
@@ -89,7 +87,8 @@ class _Run:
                 # A loss after the last iteration is none.
                 if not self._progress.finished:
                     self._losses.note(self._progress.n_iterations, error)
-                    places = self._places_after_loss(len(places))
+                    self._wait_for_return(len(places))
+                    places = self._placed()
         if self._file is not None:
             self._file.remove()
         seconds, progress = time.monotonic() - began, self._progress
@@ -112,6 +111,17 @@ class _Run:
 
     # Where rows are.
 
+    def _placed(self) -> list[RankPlace]:
+        """Every share on a worker. Workers may be lost meanwhile, too."""
+        while True:
+            try:
+                places = self._places(len(self._losses))
+            except RanksLostError as error:
+                self._losses.note(self._progress.n_iterations, error)
+            else:
+                self._release()
+                return places
+
     def _places(self, attempt: int) -> list[RankPlace]:
         """Every share on exactly one worker, evaluation rows too; what is missing is read and binned again."""
         cluster, job = self._cluster, self._job
@@ -126,6 +136,9 @@ class _Run:
             owners.update({receipt.number: receipt.worker for receipt in receipts})
         workers = list(dict.fromkeys(owners[share] for share in sorted(owners)))
         watched = self._watched(workers, attempt)
+        strays = sorted(set(watched.values()) - set(workers))
+        if strays:  # Dask chose another worker, because the one that was meant is gone or takes no tasks
+            raise RanksLostError(f"evaluation rows came to workers without training rows: {', '.join(strays)}")
         return [
             RankPlace(
                 worker,
@@ -138,7 +151,7 @@ class _Run:
     def _owners(self) -> dict[int, str]:
         """The worker of each share that is held. A worker that came back with what others have by now starts anew."""
         owners: dict[int, str] = {}
-        alive = self._cluster.workers()
+        alive = self._cluster.alive()
         held = self._cluster.run(held_shares, self._session, workers=list(alive))
         for worker in sorted(held, key=lambda each: -len(held[each][0])):
             shares = held[worker][0]
@@ -170,18 +183,10 @@ class _Run:
 
     # Losses.
 
-    def _places_after_loss(self, n_before: int) -> list[RankPlace]:
-        until_returned = time.monotonic() + _SECONDS_FOR_RETURN
-        until_any = time.monotonic() + _SECONDS_WITHOUT_WORKERS
-        while (n_workers := len(self._cluster.workers())) < n_before:
-            if n_workers and time.monotonic() > until_returned:
-                break
-            if time.monotonic() > until_any:
-                raise TrainingLostError(f"All workers are gone: {self._losses.told[-1]}")
+    def _wait_for_return(self, n_before: int) -> None:
+        until = time.monotonic() + _SECONDS_FOR_RETURN
+        while len(self._cluster.workers()) < n_before and time.monotonic() < until:
             time.sleep(0.1)
-        places = self._places(len(self._losses))
-        self._release()
-        return places
 
     # Checkpoints.
 

@@ -17,16 +17,17 @@ from pathlib import Path
 _FOLDER_SYNC_NOT_OFFERED = {errno.EINVAL, errno.ENOTSUP, errno.EACCES, errno.EPERM}
 
 
-def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview) -> None:
+def write_atomically(path: str | os.PathLike[str], data: bytes | memoryview, mode: int | None = None) -> None:
     """Make `data` the content of the file at `path`.
 
     A symbolic link is followed, so the link stays and its target changes. An existing file keeps its permissions
-    and, where the system allows it, its owner; a new file gets what the umask gives any new file.
+    and, where the system allows it, its owner; a new file gets what the umask gives any new file. With a `mode`, the
+    file belongs to this user and has that mode, whatever was there before.
     """
     try:
         existing = _existing_file(Path(path))
         target = Path(path).resolve()
-        _write_and_rename(target, data, existing)
+        _write_and_rename(target, data, existing if mode is None else None, mode)
         _sync_folder(target.parent)
     except OSError as error:
         raise OSError(error.errno, f"cannot write the file: {error.strerror}", os.fspath(path)) from error
@@ -49,7 +50,9 @@ def _existing_file(path: Path) -> os.stat_result | None:
     return existing
 
 
-def _write_and_rename(target: Path, data: bytes | memoryview, existing: os.stat_result | None) -> None:
+def _write_and_rename(
+    target: Path, data: bytes | memoryview, existing: os.stat_result | None, wanted_mode: int | None
+) -> None:
     temporary = target.parent / f".dmlgbm-{secrets.token_hex(8)}.tmp"
     # A new file's mode is left to the kernel: reading the umask means changing it for every thread for a moment.
     # A replacement starts closed, so that a private file is never readable by others under its temporary name.
@@ -61,6 +64,8 @@ def _write_and_rename(target: Path, data: bytes | memoryview, existing: os.stat_
             file.flush()
             if existing is not None:
                 _copy_permissions(existing, temporary)
+            if wanted_mode is not None:
+                temporary.chmod(wanted_mode)
             os.fsync(file.fileno())
         temporary.replace(target)
     except BaseException:

@@ -61,6 +61,10 @@ class TrainingState:
 Callback = Callable[[TrainingState], None]
 
 
+# Progress where there is no terminal to draw on.
+_LINES_IN_LOGS = 10
+
+
 def log_evaluation(period: int = 1, stream: TextIO | None = None) -> Callback:
     """Print the metrics every `period` iterations."""
 
@@ -82,16 +86,23 @@ def record_evaluation(record: dict[str, dict[str, list[float]]]) -> Callback:
 
 
 def progress_bar(stream: TextIO | None = None, width: int = 30) -> Callback:
-    """Draw a bar with the time left and the last metrics, on one line of the terminal."""
+    """Draw a bar with the time left and the last metrics, on one line of the terminal.
+
+    Where there is no terminal (a log file, a pipe), ten lines of plain text tell the same.
+    """
     started = time.monotonic()
 
     def draw(state: TrainingState) -> None:
-        done = state.iteration / state.n_iterations
-        left = (time.monotonic() - started) * (1.0 / done - 1.0)
-        bar = ("█" * round(done * width)).ljust(width, "·")
-        line = f"{bar} {state.iteration}/{state.n_iterations}  {left:.0f} s left  {_described(state.evaluations)}"
-        end = "\n" if state.iteration == state.n_iterations or state.stop_reason else ""
-        print(f"\r{line}\x1b[K", end=end, file=stream or sys.stderr, flush=True)
+        out = stream or sys.stderr
+        iteration, n_iterations = state.iteration, state.n_iterations
+        left = (time.monotonic() - started) * (n_iterations / iteration - 1.0)
+        text = f"{iteration}/{n_iterations}  {left:.0f} s left  {_described(state.evaluations)}"
+        is_last = iteration == n_iterations or bool(state.stop_reason)
+        if out.isatty():
+            bar = ("█" * round(iteration / n_iterations * width)).ljust(width, "·")
+            print(f"\r{bar} {text}\x1b[K", end="\n" if is_last else "", file=out, flush=True)
+        elif is_last or iteration * _LINES_IN_LOGS // n_iterations > (iteration - 1) * _LINES_IN_LOGS // n_iterations:
+            print(text.rstrip(), file=out, flush=True)
 
     return draw
 

@@ -37,7 +37,7 @@ from gbdt.quantisation import Quantised
 from gbdt.sampling import chosen_features
 from gbdt.split_rules import split_rules
 from gbdt.storage_plan import StoragePlan
-from gbdt.threads import Workers
+from gbdt.threads import Workers, say_that_threads_are_missing
 
 # Bins visited at the root for each thread. (Measured with one thread and two: fits of 20,000 bins took the same time,
 # of 130,000 bins 68 and 55 ms, of 450,000 bins 176 and 134 ms.)
@@ -182,8 +182,20 @@ class TreeGrower:
             # What could go wrong does so here: whoever leads waits for the followers.
             follow = for_types_of(follow_trees, self._space, buffers)
             follower = Thread(target=follow, args=(self._space, buffers), name="dmlgbm-tree")
-            follower.start()
+            try:
+                follower.start()
+            except RuntimeError:
+                self._do_without_more_threads()
+                return
             self._followers.append(follower)
+
+    def _do_without_more_threads(self) -> None:
+        """The system starts none: those that are there grow the trees, in buffers made for more."""
+        n_threads = len(self._followers) + 1
+        say_that_threads_are_missing(len(self._buffers), n_threads)
+        del self._buffers[n_threads:]
+        orders = self._space.orders
+        orders[N_THREADS], orders[N_PARTS] = n_threads, min(orders[N_PARTS], n_threads)
 
     def _finished(self, n_rows: int, every_row: bool) -> GrownTree:
         space = self._space

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gbdt.machine_code import loader, store
+from gbdt.machine_code import cache_folders, loader
 
 
 @dataclass(frozen=True)
 class CompilationCounts:
-    """Kernels (each once for every combination of argument types) in this process, and where they are kept."""
+    """Kernels (each once for every combination of argument types) in this process, and where new ones are kept."""
 
     compiled: int
     from_disk: int
-    folder: str
+    folder: str | None
 
 
 def compilation_counts() -> CompilationCounts:
     """Count over all kernels of the engine."""
-    return CompilationCounts(loader.counts.compiled, loader.counts.from_disk, str(store.base_folder()))
+    folder = cache_folders.folder_to_write()
+    return CompilationCounts(loader.counts.compiled, loader.counts.from_disk, None if folder is None else str(folder))

@@ -31,7 +31,10 @@ class Progress:
 
 @dataclass
 class Commit:
-    """The state after `epoch` epochs. Arrays are copies: training goes on without touching them."""
+    """The state after `epoch` epochs. Arrays are copies: training goes on without touching them.
+
+    `ranks` has what each rank knows alone, packed; it is empty where all know the same.
+    """
 
     epoch: int
     step: int
@@ -40,6 +43,7 @@ class Commit:
     optimiser: dict[str, Any]
     strategy: dict[str, Any]
     progress: Progress
+    ranks: tuple[bytes, ...] = ()
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Plain arrays for `numpy.savez`; no pickle is needed to read them."""
@@ -52,20 +56,18 @@ class Commit:
             "buffers": self.buffers,
             **{f"optimiser.{name}": np.asarray(value) for name, value in self.optimiser.items()},
             **{f"strategy.{name}": np.asarray(value) for name, value in self.strategy.items()},
+            **{f"rank.{rank}": np.frombuffer(packed, np.uint8) for rank, packed in enumerate(self.ranks)},
             **{name: value for name, value in best.items() if value is not None},
         }
 
     def to_bytes(self) -> bytes:
         """The arrays in one file."""
-        file = io.BytesIO()
-        np.savez(file, **self.to_arrays())  # type: ignore[arg-type]
-        return file.getvalue()
+        return packed_arrays(self.to_arrays())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Commit:
         """What `to_bytes` wrote; executes nothing."""
-        with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
-            return cls.from_arrays({name: arrays[name] for name in arrays.files})
+        return cls.from_arrays(unpacked_arrays(data))
 
     @classmethod
     def from_arrays(cls, arrays: Mapping[str, npt.NDArray[Any]]) -> Commit:
@@ -84,4 +86,18 @@ class Commit:
             group("optimiser."),
             group("strategy."),
             replace(Progress(**plain["progress"]), best_parameters=best[0], best_buffers=best[1]),
+            tuple(arrays[f"rank.{rank}"].tobytes() for rank in range(sum(name.startswith("rank.") for name in arrays))),
         )
+
+
+def packed_arrays(arrays: Mapping[str, Any]) -> bytes:
+    """Arrays by name as one piece of bytes."""
+    file = io.BytesIO()
+    np.savez(file, **arrays)
+    return file.getvalue()
+
+
+def unpacked_arrays(data: bytes) -> dict[str, npt.NDArray[Any]]:
+    """What `packed_arrays` wrote; executes nothing."""
+    with np.load(io.BytesIO(data), allow_pickle=False) as arrays:
+        return {name: arrays[name] for name in arrays.files}

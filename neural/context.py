@@ -53,8 +53,6 @@ class RankContext:
 
     def sum_in_step(self, values: FloatArray) -> FloatArray:
         """Sums that layers need inside a pass of all ranks together (synchronised batch normalisation)."""
-        if self.world_size == 1:
-            return values
         with self.history.waiting():
             return self.communicator.all_reduce(values)
 
@@ -70,7 +68,7 @@ class RankContext:
             step=self.step if step is None else step,
             row_numbers=self.shard.numbers[batch.positions],
             n_rows=batch.n_rows,
-            sum_over_ranks=self.sum_in_step if together else None,
+            sum_over_ranks=self.sum_in_step if together and self.world_size > 1 else None,
             weights=self.shard.weights_of(batch.positions),
         )
         loss = self.model.compute_gradients(inputs, targets, pass_, on_layer_ready)

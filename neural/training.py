@@ -18,6 +18,7 @@ from neural.history import COLUMNS, RankHistory
 from neural.model import FloatArray
 from neural.optimisers import OPTIMISERS
 from neural.plans import ModelPlan
+from neural.rank_states import gather_rank_states, restore_rank_state
 from neural.schedules import Schedule
 from neural.settings import TrainingSettings
 from neural.shards import RowShard
@@ -57,7 +58,7 @@ def train(
 ) -> Trained:
     """Train this rank's part of a job, from the beginning or from a commit.
 
-    `on_commit` is called on rank 0 after every epoch.
+    `on_commit` is called on rank 0 after every epoch; all ranks are given one, or none.
     """
     context = make_context(communicator, job, shard, validation)
     strategy = make_strategy(job.strategy, job.strategy_options)
@@ -67,10 +68,12 @@ def train(
         progress = Progress() if start is None else _go_on(context, strategy, start)
         while context.epoch < job.settings.max_epochs and not progress.stopped:
             _train_epoch(context, strategy)
-            _judge(context, job, progress)
+            _judge(context, job, strategy, progress)
             context.epoch += 1
-            if on_commit is not None and context.rank == 0:
-                on_commit(_commit(context, strategy, progress))
+            if on_commit is not None:
+                ranks = gather_rank_states(context, strategy)
+                if context.rank == 0:
+                    on_commit(_commit(context, strategy, progress, ranks))
     finally:
         strategy.end(context)
     return _result(context, progress)
@@ -111,6 +114,7 @@ def _go_on(context: RankContext, strategy: Strategy, start: Commit) -> Progress:
     context.model.buffers[...] = start.buffers
     context.optimiser.restore(start.optimiser)
     strategy.restore(start.strategy)
+    restore_rank_state(context, strategy, start)
     return copy.deepcopy(start.progress)
 
 
@@ -123,7 +127,7 @@ def _train_epoch(context: RankContext, strategy: Strategy) -> None:
     context.history.close_epoch(context.communicator.bytes_sent - sent_before)
 
 
-def _judge(context: RankContext, job: Job, progress: Progress) -> None:
+def _judge(context: RankContext, job: Job, strategy: Strategy, progress: Progress) -> None:
     """Bring the records of all ranks together, evaluate, and decide alike on every rank whether to stop."""
     settings, record = job.settings, context.history.epochs[-1]
     own = np.array([record[name] for name in COLUMNS])
@@ -133,6 +137,8 @@ def _judge(context: RankContext, job: Job, progress: Progress) -> None:
     progress.epochs.append(epoch)
     if context.validation is not None:
         epoch["score"] = evaluate(context.model, context.validation, job.classifies, context.communicator)
+    if not strategy.has_result(context):
+        return
     score = epoch.get("score", -epoch["loss"])
     if score > progress.best_score + (settings.tolerance if progress.best_epoch >= 0 else 0.0):
         progress.best_score, progress.best_epoch = score, context.epoch
@@ -160,7 +166,7 @@ def _summary(table: FloatArray) -> dict[str, Any]:
     }
 
 
-def _commit(context: RankContext, strategy: Strategy, progress: Progress) -> Commit:
+def _commit(context: RankContext, strategy: Strategy, progress: Progress, ranks: tuple[bytes, ...]) -> Commit:
     model = context.model
     return Commit(
         context.epoch,
@@ -170,6 +176,7 @@ def _commit(context: RankContext, strategy: Strategy, progress: Progress) -> Com
         context.optimiser.saved(),
         strategy.state(),
         copy.deepcopy(progress),
+        ranks,
     )
 
 

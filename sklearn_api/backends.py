@@ -137,7 +137,7 @@ def _predicted_column(estimator: Any, X: Any, call: _Call) -> Any:
     columns = columns_of_model(X, booster.feature_names, booster.n_features)
     example = call(model, _missing_table(booster), 1)
     max_threads = None if estimator.n_jobs is None else n_threads_of(estimator.n_jobs)
-    prediction = ColumnPrediction(call, example, call.column_name, max_threads)
+    prediction = ColumnPrediction(call, example, call.column_name, max_threads, hasattr(estimator, "classes_"))
     return predict_column(X, columns, model, prediction)
 
 
@@ -188,7 +188,13 @@ def refuse_client(client: object) -> None:
 
 
 # Parameters that only a fit on a cluster looks at, with their defaults.
-_CLUSTER_PARAMETERS = {"tree_learner": "auto", "top_k": 20, "max_restarts": 3, "checkpoint_dir": None}
+_CLUSTER_PARAMETERS = {
+    "tree_learner": "auto",
+    "top_k": 20,
+    "max_restarts": 3,
+    "worker_timeout": 30.0,
+    "checkpoint_dir": None,
+}
 
 
 def warn_of_cluster_parameters(estimator: Any) -> None:
@@ -198,5 +204,15 @@ def warn_of_cluster_parameters(estimator: Any) -> None:
         warnings.warn(
             f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect here: X is no Dask collection or "
             "Spark DataFrame, so the fit runs in this process.",
+            stacklevel=4,
+        )
+
+
+def warn_of_dask_parameters(estimator: Any) -> None:
+    """Say what a fit on Spark leaves to Spark."""
+    if estimator.worker_timeout != _CLUSTER_PARAMETERS["worker_timeout"]:
+        warnings.warn(
+            "worker_timeout has no effect on Spark, which notices lost executors itself: set spark.network.timeout and "
+            "spark.executor.heartbeatInterval.",
             stacklevel=4,
         )

@@ -21,9 +21,10 @@ from sklearn.utils.validation import check_is_fitted
 
 from gbdt.atomic_file import write_atomically
 from gbdt.booster import Booster
+from gbdt.dataset import bin_table
 from gbdt.objectives import ObjectiveSettings
 from gbdt.table import Table
-from gbdt.training import TrainingResult
+from gbdt.training import TableBinner, TrainingResult
 from sklearn_api.backends import snapshot, warn_of_cluster_parameters
 from sklearn_api.booster import Booster as FittedBooster
 from sklearn_api.columns import columns_of
@@ -72,6 +73,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     tree_learner: Literal["auto", "data", "feature", "voting"]
     top_k: int
     max_restarts: int
+    worker_timeout: float
     checkpoint_dir: str | os.PathLike[str] | None
 
     best_iteration_: int | None
@@ -171,6 +173,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         start: Start,
         settings: FitSettings,
         classes: Labels | None = None,
+        binner: TableBinner = bin_table,
     ) -> Self:
         """Train on rows that have been checked, and store the result."""
         learnt_from = training
@@ -189,6 +192,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
             scorers=scorer_metrics(self, objective, columns_of(training.table), classes, n_outputs_of(objective)),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
+            binner=binner,
         )
         warn_of_constant_model(result.booster, learnt_from.table.n_rows, parameters.train)
         self._store(result, classes)

@@ -96,6 +96,7 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         tree_learner: Literal["auto", "data", "feature", "voting"] = "auto",
         top_k: int = 20,
         max_restarts: int = 3,
+        worker_timeout: float = 30.0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
     ) -> None: ...

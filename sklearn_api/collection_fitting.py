@@ -17,7 +17,7 @@ import numpy as np
 
 from gbdt.callbacks import Callback, log_evaluation
 from gbdt.objectives import RowError
-from sklearn_api.backends import is_spark_frame, refuse_client
+from sklearn_api.backends import is_spark_frame, refuse_client, warn_of_dask_parameters
 from sklearn_api.collection_rows import DaskPlace, Described, split_cuts
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import GivenSet
@@ -94,19 +94,47 @@ def fit_collection(
     settings: FitSettings,
     client: Any = None,
 ) -> Estimator:
-    """Train where the rows are (on the workers of a client, on the executors of Spark), and store the result."""
+    """Train where the rows are (on the workers of a client, on the executors of Spark), and store the result.
+
+    On the event loop of an asynchronous client this is to be awaited.
+    """
+    if not is_spark_frame(rows.X):
+        from dask_backend.awaiting import asynchronous_client, fitted_in_thread
+
+        asynchronous = asynchronous_client(_collections(rows, given), client)
+        if asynchronous is not None:
+
+            def fit(stop: Callback) -> Estimator:
+                stoppable = replace(settings, callbacks=[*settings.callbacks, stop])
+                return _fit_where_it_lies(estimator, rows, given, init_model, stoppable, asynchronous)
+
+            return fitted_in_thread(fit)  # type: ignore[return-value]
+    return _fit_where_it_lies(estimator, rows, given, init_model, settings, client)
+
+
+def _fit_where_it_lies(
+    estimator: Estimator,
+    rows: CollectionInput,
+    given: Sequence[GivenSet],
+    init_model: Any,
+    settings: FitSettings,
+    client: Any,
+) -> Estimator:
     parameters = estimator._engine_parameters(settings.parameters, has_sets=bool(given))
     start = estimator._starting_point(init_model)
-    with _place_of(rows, given, client) as place:
+    with _place_of(estimator, rows, given, client) as place:
         _CollectionFit(place, estimator, parameters, start, settings).run(rows, given)
     return estimator
 
 
 @contextlib.contextmanager
-def _place_of(rows: CollectionInput, given: Sequence[GivenSet], client: Any) -> Iterator[Place]:
+def _place_of(
+    estimator: BoostedTrees, rows: CollectionInput, given: Sequence[GivenSet], client: Any
+) -> Iterator[Place]:
     session = secrets.token_hex(8)
     if is_spark_frame(rows.X):
         refuse_client(client)
+        warn_of_dask_parameters(estimator)
         from sklearn_api.frame_rows import SparkPlace
 
         with SparkPlace(rows.X, session) as place:
@@ -114,9 +142,13 @@ def _place_of(rows: CollectionInput, given: Sequence[GivenSet], client: Any) -> 
         return
     from dask_backend.cluster import connected
 
-    watched = [each for one in given for each in (one.X, one.y)]
-    with connected([*rows.collections(), *watched], session, client) as cluster:
+    seconds = float(estimator.worker_timeout)
+    with connected(_collections(rows, given), session, client, worker_timeout=seconds) as cluster:
         yield DaskPlace(cluster, session)
+
+
+def _collections(rows: CollectionInput, given: Sequence[GivenSet]) -> list[Any]:
+    return [*rows.collections(), *(each for one in given for each in (one.X, one.y))]
 
 
 class _CollectionFit:

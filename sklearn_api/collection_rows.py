@@ -140,7 +140,7 @@ def described_rows(
     vectors = {"y": rows.y, "sample_weight": rows.sample_weight, "init_score": rows.init_score, "qid": rows.qid}
     inputs = partition_inputs(rows.X, vectors, f"X{label}")
     source = PartitionSource(cluster, reader, inputs, name)
-    partitions = _descriptions(cluster, source, reader, f"describe-{name}")
+    partitions = _descriptions(cluster, source, reader, f"described-{name}")
     boundaries = checked_boundaries(rows, partitions, label, needs_queries)
     return DescribedPartitions(partitions, boundaries, label, cluster, source)
 

@@ -81,6 +81,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "top_k": ("int", "On Dask collections with tree_learner 'voting': features that each worker votes for."),
     "max_restarts": ("int", "On Dask collections: how often training goes on after workers were lost."),
+    "worker_timeout": ("float", "On Dask collections: seconds of silence after which a worker is left out."),
     "checkpoint_dir": (
         "path or None",
         "On Dask collections: folder in which a fit leaves what another one needs to go on after a total loss.",

@@ -8,10 +8,11 @@ from functools import partial
 from typing import Any
 
 from gbdt.callbacks import Callback, log_evaluation
+from gbdt.dataset import bin_table
 from gbdt.evaluation import EvaluationSet
 from gbdt.metrics import Metric
 from gbdt.objectives import ObjectiveSettings, RowError
-from gbdt.training import TrainingResult, train
+from gbdt.training import TableBinner, TrainingResult, train
 from sklearn_api.continuation import Start
 from sklearn_api.evaluation import on_probabilities, watched_metrics
 from sklearn_api.parameter_values import EngineParameters
@@ -39,6 +40,7 @@ def boost(
     scorers: Sequence[Metric],
     report_every: int,
     callbacks: Sequence[Callback],
+    binner: TableBinner = bin_table,
 ) -> TrainingResult:
     """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
     start.require_same_objective(objective.name, n_outputs_of(objective))
@@ -64,6 +66,7 @@ def boost(
         metrics=metrics,
         callbacks=[*([log_evaluation(report_every)] if report_every > 0 else []), *callbacks],
         initial_model=start.booster,
+        binner=binner,
     )
     try:
         return train_on()

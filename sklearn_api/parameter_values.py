@@ -33,7 +33,7 @@ _WHOLE_NUMBERS = (
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
-    "early_stopping_min_delta",
+    *("early_stopping_min_delta", "worker_timeout"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
 _FLAGS = ("first_metric_only", "warm_start")
@@ -153,6 +153,9 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     for name, least in (("top_k", 1), ("max_restarts", 0)):
         if parameters[name] < least:
             raise ParameterError(f"{name}={parameters[name]!r} is out of range: it must be at least {least}.")
+    if not 1 <= parameters["worker_timeout"] < float("inf"):
+        seconds = parameters["worker_timeout"]
+        raise ParameterError(f"worker_timeout={seconds!r} is out of range: it must be a finite number of at least 1.")
     folder = parameters["checkpoint_dir"]
     if folder is not None and not isinstance(folder, str | os.PathLike):
         raise TypeError(f"checkpoint_dir must be None or the path of a folder, got {folder!r}.")

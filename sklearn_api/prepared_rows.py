@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -18,6 +18,7 @@ from gbdt.booster import Booster
 from gbdt.boosting import TrainingRows
 from gbdt.dataset import Dataset, bin_table
 from gbdt.objectives import ObjectiveSettings
+from gbdt.parameters import BinningParameters
 from gbdt.table import Column, Table
 from gbdt.threads import Workers
 from sklearn_api.columns import columns_of
@@ -96,33 +97,45 @@ class PredictedTables:
             return table
 
 
+class RememberingBinner:
+    """Bins tables, but none twice in a row that has the values and weights of an earlier one.
+
+    Comparing takes far less time.
+    """
+
+    def __init__(self) -> None:
+        self._known: list[tuple[BinningParameters, Table, FloatArray | None, Dataset]] = []
+        self._lock = threading.Lock()
+
+    def __reduce__(self) -> tuple[type[RememberingBinner], tuple[()]]:
+        """Bins are smaller than the tables they belong to, but no use without them."""
+        return RememberingBinner, ()
+
+    def __call__(
+        self, table: Table, binning: BinningParameters, workers: Workers, weight: FloatArray | None
+    ) -> Dataset:
+        with self._lock:  # of many fits that start at once the first one bins
+            for known_binning, known_table, known_weight, dataset in self._known:
+                is_same = known_binning == binning and _same_weights(known_weight, weight)
+                if is_same and _same_values(known_table, table):
+                    return dataset
+            dataset = bin_table(table, binning, workers, weight)
+            self._known = [*self._known, (binning, table, weight, dataset)][-_MOST_TABLES:]
+            return dataset
+
+
 @dataclass(frozen=True)
-class PreparedRows:
-    """A training table as bins, with what belongs to its rows. Fits read it, any number of them at once."""
+class CheckedRows:
+    """What belongs to the rows of a training table."""
 
     setting: Any
-    dataset: Dataset
-    columns: Booster
     target: FloatArray
     classes: Labels | None
     weight: FloatArray | None
     init_score: Any
     group_starts: IntArray | None
     y_is_column: bool
-    is_whole: bool = True  # no row was left out for its weight
-    predicted: PredictedTables = field(default_factory=PredictedTables)
-    starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
-    """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
-
-    @property
-    def n_bytes(self) -> int:
-        """Memory that the rows take."""
-        arrays = [*self.dataset.storage, self.target, self.weight, self.group_starts]
-        return sum(array.nbytes for array in arrays if isinstance(array, np.ndarray))
-
-    def expect(self, X: Any, tested: Any) -> None:
-        """All models of these rows will be scored on X, which they learn from, and on `tested`; neither changes."""
-        self.predicted.expect(X, tested)
+    row_numbers: IntArray | None  # in what the user passed, where rows were left out for their weight
 
     def training_rows(self, estimator: Any) -> tuple[TrainingRows, ObjectiveSettings]:
         """The rows as an estimator of these parameters learns from them."""
@@ -133,8 +146,48 @@ class PreparedRows:
             weight = class_weights(estimator.class_weight, self.classes, self.target, weight)
             require_two_weighted_classes(self.classes, self.target, weight)
         objective = estimator._objective_settings(0 if self.classes is None else len(self.classes))
-        scores = score_matrix(self.init_score, self.dataset.n_rows, n_outputs_of(objective))
+        scores = score_matrix(self.init_score, len(self.target), n_outputs_of(objective))
         return TrainingRows(self.target, weight, scores, self.group_starts), objective
+
+
+@dataclass(frozen=True)
+class PreparedRows(CheckedRows):
+    """A training table as bins, with what belongs to its rows. Fits read it, any number of them at once."""
+
+    dataset: Dataset
+    columns: Booster
+    predicted: PredictedTables = field(default_factory=PredictedTables)
+    starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
+    """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that the rows take."""
+        return _n_bytes([*self.dataset.storage, self.target, self.weight, self.group_starts])
+
+    def expect(self, X: Any, tested: Any) -> None:
+        """All models of these rows will be scored on X, which they learn from, and on `tested`; neither changes."""
+        self.predicted.expect(X, tested)
+
+
+@dataclass(frozen=True)
+class RowsToSplit(CheckedRows):
+    """The same for fits that set rows aside to watch: which ones is theirs to say, and what they leave is binned once.
+
+    Other processes have the rows anyway: there is nothing here that is worth sending.
+    """
+
+    table: Table
+    binner: RememberingBinner = field(default_factory=RememberingBinner)
+    stays_in_process = True
+
+    @property
+    def n_bytes(self) -> int:
+        """Memory that the rows take, with a byte a value for their bins."""
+        columns = [value for column in self.table.columns for value in vars(column).values()]
+        return _n_bytes([*columns, self.target, self.weight, self.group_starts]) + (
+            self.table.n_rows * self.table.n_features
+        )
 
 
 def preparation_setting(estimator: Any, parameters: EngineParameters) -> Any:
@@ -143,7 +196,8 @@ def preparation_setting(estimator: Any, parameters: EngineParameters) -> Any:
     categorical = listed if isinstance(listed, str) or listed is None else tuple(np.asarray(listed, object).tolist())
     # Bins are cut by weights; a dictionary has no hash.
     class_weight = repr(getattr(estimator, "class_weight", None))
-    return estimator._target_kind, parameters.binning, categorical, class_weight
+    stops_early = parameters.train.early_stopping_rounds is not None
+    return estimator._target_kind, parameters.binning, categorical, class_weight, stops_early
 
 
 def prepared_rows(
@@ -155,7 +209,7 @@ def prepared_rows(
     init_score: Any = None,
     group: Any = None,
     qid: Any = None,
-) -> PreparedRows:
+) -> PreparedRows | RowsToSplit:
     """Check and bin the rows as `fit` does; the warnings of `fit` come with each fit on them."""
     table = table_from(X, categorical_feature=estimator.categorical_feature)
     warn_of_table(X, table, estimator.categorical_feature)
@@ -175,16 +229,19 @@ def prepared_rows(
                 f"init_score has {len(init_score)} values for {table.n_rows} rows of X: pass one for each row."
             )
         init_score = np.asarray(init_score)[rows.row_numbers]
+    setting = preparation_setting(estimator, parameters)
+    checked = (
+        *(setting, rows.target, classes, rows.weight, init_score, rows.group_starts),
+        *(y_is_column, rows.row_numbers),
+    )
+    if parameters.train.early_stopping_rounds is not None:
+        return RowsToSplit(*checked, rows.table)
     all_weights = rows.weight
     if classes is not None:
         all_weights = class_weights(estimator.class_weight, classes, rows.target, rows.weight)
     with Workers(parameters.train.n_threads) as workers:
         dataset = bin_table(rows.table, parameters.binning, workers, all_weights)
-    setting = preparation_setting(estimator, parameters)
-    return PreparedRows(
-        setting, dataset, columns_of(rows.table), rows.target, classes, rows.weight, init_score, rows.group_starts,
-        y_is_column, rows.row_numbers is None,
-    )  # fmt: skip
+    return PreparedRows(*checked, dataset, columns_of(rows.table))
 
 
 class StagedScores:
@@ -210,6 +267,16 @@ class StagedScores:
             self._scored.pop(next(iter(self._scored)))
         self._scored[id(table)] = (table, booster.n_iterations, scores)
         return scores.copy()
+
+
+def _n_bytes(values: Iterable[Any]) -> int:
+    return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
+
+
+def _same_weights(one: FloatArray | None, other: FloatArray | None) -> bool:
+    if one is None or other is None:
+        return one is other
+    return np.array_equal(one, other)
 
 
 def _same_values(one: Table, other: Table) -> bool:

@@ -87,6 +87,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         tree_learner: Literal["auto", "data", "feature", "voting"] = "auto",
         top_k: int = 20,
         max_restarts: int = 3,
+        worker_timeout: float = 30.0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         eval_at: Sequence[int] = (1, 2, 3, 4, 5),
         lambdarank_truncation_level: int = 30,

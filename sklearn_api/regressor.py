@@ -87,6 +87,7 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         tree_learner: Literal["auto", "data", "feature", "voting"] = "auto",
         top_k: int = 20,
         max_restarts: int = 3,
+        worker_timeout: float = 30.0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         alpha: float = 0.9,
     ) -> None: ...

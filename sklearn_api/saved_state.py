@@ -26,7 +26,7 @@ from gbdt.training import TrainingResult
 from sklearn_api.parameter_names import stored_parameters, storing_class
 from sklearn_api.parameter_values import engine_parameters
 
-_NOT_SAVED = ("n_jobs", "verbose", "max_restarts", "checkpoint_dir")
+_NOT_SAVED = ("n_jobs", "verbose", "max_restarts", "worker_timeout", "checkpoint_dir")
 _LABEL_DTYPES = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")
 _KEYS = {"class", "parameters", "classes", "best_iteration", "best_score", "evals_result"}
 

@@ -29,14 +29,28 @@ from gbdt.staged_training import StagedTraining
 from gbdt.training import TrainingResult
 from sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
 from sklearn_api.booster import Booster as FittedBooster
+from sklearn_api.fit_settings import FitSettings, fit_settings
 from sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
 from sklearn_api.parameter_names import stored_parameters
 from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters, is_whole_number, n_threads_of
-from sklearn_api.prepared_rows import PreparedRows, StagedScores, preparation_setting, prepared_rows
+from sklearn_api.prepared_rows import (
+    CheckedRows,
+    PreparedRows,
+    RememberingBinner,
+    RowsToSplit,
+    StagedScores,
+    preparation_setting,
+    prepared_rows,
+)
+from sklearn_api.row_data import RowData
 from sklearn_api.stopping import stopping_rounds
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from gbdt.table import Table
+    from sklearn_api.continuation import Start
+    from sklearn_api.fitting import NamedRows
     from sklearn_api.labels import Labels
     from sklearn_api.targets import FloatArray
 
@@ -112,6 +126,24 @@ class WorkSharing(BaseEstimator):
         """Become a fitted estimator."""
 
     @abstractmethod
+    def _starting_point(self, init_model: Any) -> Start:
+        """What a fit goes on from."""
+
+    @abstractmethod
+    def _fit_rows(
+        self,
+        parameters: EngineParameters,
+        objective: ObjectiveSettings,
+        training: RowData,
+        watched: Sequence[NamedRows],
+        start: Start,
+        settings: FitSettings,
+        classes: Labels | None,
+        binner: RememberingBinner,
+    ) -> Self:
+        """Train on rows that have been checked, and store the result."""
+
+    @abstractmethod
     def _table_to_predict(self, X: Any) -> Table:
         """The rows with the columns of the model."""
 
@@ -132,9 +164,21 @@ class WorkSharing(BaseEstimator):
         They are not where early stopping, an evaluation set or a callback decides about the length, and nobody knows
         for an objective that is a function.
         """
-        return "n_estimators" if self._is_shareable(fit_params) and not callable(self.objective) else None
+        is_prefix = not callable(self.objective) and not self._stops_early()
+        return "n_estimators" if self._is_shareable(fit_params) and is_prefix else None
 
-    def prepare(self, X: Any, y: Any, **fit_params: Any) -> PreparedRows:
+    def why_not_shared(self, **fit_params: Any) -> str | None:
+        """What keeps fits from sharing all that they could, for people; None if nothing does."""
+        alone = self._why_alone(fit_params)
+        if alone is not None:
+            return f"every fit bins its rows and grows all its trees itself: {alone}"
+        if self._stops_early():
+            return "values of n_estimators are trained one by one: early stopping decides about the length of a run"
+        if callable(self.objective):
+            return "values of n_estimators are trained one by one: the objective is a function"
+        return None
+
+    def prepare(self, X: Any, y: Any, **fit_params: Any) -> PreparedRows | RowsToSplit:
         """Check the rows and bin them, for any number of fits with the same `preparation_key`."""
         if is_dask_collection(X) or not self._is_shareable(fit_params):
             raise ValueError(
@@ -144,17 +188,21 @@ class WorkSharing(BaseEstimator):
         given = {name: value for name, value in fit_params.items() if value is not None}
         return prepared_rows(self, engine_parameters(stored_parameters(self)), X, y, **given)
 
-    def fit_prepared(self, prepared: PreparedRows) -> Self:
+    def fit_prepared(self, prepared: PreparedRows | RowsToSplit) -> Self:
         """What `fit` on the prepared rows does, without checking and binning them again."""
         parameters = self._engine_parameters()
+        if isinstance(prepared, RowsToSplit):
+            return self._train_and_watch(prepared, parameters)
         return self._train_on(prepared, parameters, so_far=None)
 
-    def advance(self, prepared: PreparedRows, n_estimators: int, since: Any = None) -> Self:
+    def advance(self, prepared: PreparedRows | RowsToSplit, n_estimators: int, since: Any = None) -> Self:
         """Set `n_estimators` and become what `fit` would make of it, going on from `since` (or from this estimator).
 
         `since` was fitted on the same prepared rows with the same parameters and not more iterations. It can still
         predict afterwards; taking it further again is possible, but starts by adding up the scores of its trees.
         """
+        if isinstance(prepared, RowsToSplit):
+            raise ValueError("advance cannot go on where early stopping decides about the length: call fit_prepared.")
         before = self if since is None else since
         check_is_fitted(before)
         if not is_whole_number(n_estimators) or n_estimators < before.n_iter_:
@@ -171,12 +219,24 @@ class WorkSharing(BaseEstimator):
         before.__dict__.pop("_run", None)
         return self._keep_run(run, booster)
 
-    def _train_on(self, prepared: PreparedRows, parameters: EngineParameters, so_far: Booster | None) -> Self:
+    def _train_and_watch(self, prepared: RowsToSplit, parameters: EngineParameters) -> Self:
+        self._require_setting(prepared, parameters)
+        rows, objective = prepared.training_rows(self)
+        training = RowData(
+            prepared.table, rows.target, rows.weight, rows.init_score, rows.group_starts, prepared.row_numbers
+        )
+        start, settings = self._starting_point(None), fit_settings(self, None, has_sets=False)
+        return self._fit_rows(parameters, objective, training, [], start, settings, prepared.classes, prepared.binner)
+
+    def _require_setting(self, prepared: CheckedRows, parameters: EngineParameters) -> None:
         prepared_as = preparation_setting(self, parameters)
         if prepared_as != prepared.setting:
             raise ValueError(
                 f"The rows were prepared for {prepared.setting}, but this fit needs {prepared_as}: call prepare again."
             )
+
+    def _train_on(self, prepared: PreparedRows, parameters: EngineParameters, so_far: Booster | None) -> Self:
+        self._require_setting(prepared, parameters)
         rows, objective = prepared.training_rows(self)
         warn_of_cluster_parameters(self)
         parameters = parameters.for_rows(prepared.dataset.n_rows)
@@ -202,18 +262,32 @@ class WorkSharing(BaseEstimator):
         if reached.booster is not self.booster_:
             return None
         predicted = run.prepared.predicted
-        if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.is_whole:
+        if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.row_numbers is None:
             return reached.scores.copy()
         table = predicted.table_of(X, self.handle_unknown, self._table_to_predict)
         return run.scores.raw_scores(self.booster_, table, n_threads_of(self.n_jobs))
 
     def _is_shareable(self, fit_params: dict[str, Any]) -> bool:
-        own_fit = type(self).fit.__module__.startswith(f"{__package__}.")
-        only_rows = all(name in _ROW_ARGUMENTS or value is None for name, value in fit_params.items())
-        draws_seed = hasattr(self.random_state, "randint") or hasattr(self.random_state, "integers")
-        reports = self.verbose > 0 if is_whole_number(self.verbose) else self.verbose
-        stops = stopping_rounds(vars(self), has_sets=False) is not None
-        return own_fit and only_rows and not (stops or self.warm_start or reports or draws_seed)
+        return self._why_alone(fit_params) is None
+
+    def _why_alone(self, fit_params: dict[str, Any]) -> str | None:
+        """What keeps this fit from sharing anything, for people."""
+        others = [name for name, value in fit_params.items() if name not in _ROW_ARGUMENTS and value is not None]
+        reasons = {
+            f"{type(self).__name__} has a fit of its own": not type(self).fit.__module__.startswith(f"{__package__}."),
+            f"fit is given {', '.join(others)}": bool(others),
+            "warm_start is set": self.warm_start,
+            "verbose is set": self.verbose > 0 if is_whole_number(self.verbose) else self.verbose,
+            "random_state is a generator, not a number": _draws_seeds(self.random_state),
+        }
+        return next((reason for reason, holds in reasons.items() if holds), None)
+
+    def _stops_early(self) -> bool:
+        return stopping_rounds(vars(self), has_sets=False) is not None
+
+
+def _draws_seeds(random_state: Any) -> bool:
+    return hasattr(random_state, "randint") or hasattr(random_state, "integers")
 
 
 def _without_length(parameters: TrainParameters) -> TrainParameters:

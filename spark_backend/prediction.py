@@ -1,4 +1,4 @@
-"""Predictions of Spark frames: lazy, by an Arrow function, as one more column.
+"""Predictions of Spark frames: lazy, by an Arrow function, as one more column, of the type that Spark ML gives it.
 
 The model is broadcast: it reaches every executor once, and a Python worker unpacks it once for all its batches.
 """
@@ -15,6 +15,9 @@ import pyarrow as pa
 
 from spark_backend.frames import FrameColumns, columns_named, require_classic
 
+# Columns that are vectors in Spark ML.
+_VECTORS = ("probability", "rawPrediction")
+
 BlockFunction = Callable[[Any, Any, int], npt.NDArray[Any]]
 """From (model, rows of X, number of threads) to one result for each row."""
 
@@ -27,6 +30,8 @@ class ColumnPrediction:
     example: npt.NDArray[Any]
     name: str
     max_threads: int | None = None
+    of_classes: bool = False
+    """Whether a single raw score belongs to the second of two classes: Spark ML has a score for each."""
 
 
 def predict_column(frame: Any, columns: FrameColumns, model: Any, prediction: ColumnPrediction) -> Any:
@@ -36,9 +41,10 @@ def predict_column(frame: Any, columns: FrameColumns, model: Any, prediction: Co
     require_classic(frame)
     if prediction.name in frame.columns:
         raise ValueError(f"X has a column {prediction.name!r} already: drop or rename it, the prediction is called so.")
+    example = _as_in_spark_ml(prediction.example, prediction)
     shipped = frame.sparkSession.sparkContext.broadcast(model)
     function, max_threads = prediction.function, prediction.max_threads
-    arrow_type = _arrow_type(prediction.example)
+    arrow_type = _arrow_type(example)
 
     def predicted(batches: Iterator[pa.Array]) -> Iterator[pa.Array]:
         from pyspark import TaskContext
@@ -52,13 +58,28 @@ def predict_column(frame: Any, columns: FrameColumns, model: Any, prediction: Co
                 yield pa.array([], arrow_type)
                 continue
             table = pa.Table.from_batches([pa.RecordBatch.from_struct_array(batch)])
-            yield _as_arrow(function(shipped.value, table, n_threads), arrow_type)
+            values = function(shipped.value, table, n_threads)
+            yield _as_arrow(_as_in_spark_ml(values, prediction), arrow_type)
 
     fields = [
         each.alias(name) for name, each in zip(columns.features, columns_named(frame, columns.features), strict=True)
     ]
-    apply = functions.arrow_udf(predicted, returnType=_spark_type(prediction.example))
-    return frame.withColumn(prediction.name, apply(functions.struct(*fields)))
+    apply = functions.arrow_udf(predicted, returnType=_spark_type(example))
+    column = apply(functions.struct(*fields))
+    if prediction.name in _VECTORS and example.ndim == 2:
+        from pyspark.ml.functions import array_to_vector
+
+        column = array_to_vector(column)
+    return frame.withColumn(prediction.name, column)
+
+
+def _as_in_spark_ml(values: npt.NDArray[Any], prediction: ColumnPrediction) -> npt.NDArray[Any]:
+    """Numbers as Spark ML's evaluators want them; labels that are text stay what they are."""
+    if prediction.name == "prediction" and values.ndim == 1 and values.dtype.kind in "biuf":
+        return values.astype(np.float64)
+    if prediction.name in _VECTORS and values.ndim == 1 and prediction.of_classes:
+        return np.column_stack([-values, values])
+    return values
 
 
 def _as_arrow(values: npt.NDArray[Any], arrow_type: pa.DataType) -> pa.Array:

@@ -24,7 +24,8 @@ _SECONDS_FOR_SLOTS = 30.0
 _SECONDS_FOR_LAST_WORDS = 30.0
 # The Python process of an executor that was killed may live a little longer and talk.
 _SECONDS_AFTER_LOSS = 1.0
-_LONGEST_REASON = 300
+# Of a long message, how much to show of its beginning and of its end, where the cause is.
+_FIRST_CHARACTERS, _LAST_CHARACTERS = 200, 600
 # Errors of these kinds keep their kind on the way to the driver.
 _KINDS: dict[str, type[Exception]] = {
     each.__name__: each for each in (ValueError, TypeError, ZeroDivisionError, RowError)
@@ -124,11 +125,14 @@ class _Hearing:
 
 
 def _reason(error: Exception) -> str:
-    """The first words of what Spark says, without the traces of its own threads."""
-    text = str(error)
+    """What Spark says, without the traces of its own threads."""
+    text, _, _ = str(error).partition("Driver stacktrace:")
     for marker in ("Most recent failure reason:", "Job aborted due to stage failure:"):
         if marker in text:
             text = text.partition(marker)[2]
             break
     lines = [line.strip() for line in text.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    return " ".join(lines)[:_LONGEST_REASON]
+    text = " ".join(lines)
+    if len(text) <= _FIRST_CHARACTERS + _LAST_CHARACTERS:
+        return text
+    return f"{text[:_FIRST_CHARACTERS]} ... {text[-_LAST_CHARACTERS:]}"

@@ -105,8 +105,15 @@ def test_log_evaluation_writes_to_standard_error_by_default(capsys: pytest.Captu
     assert captured.out == ""
 
 
+class Terminal(io.StringIO):
+    """A stream that somebody watches."""
+
+    def isatty(self) -> bool:
+        return True
+
+
 def test_progress_bar_stays_on_one_line_and_ends_it() -> None:
-    stream = io.StringIO()
+    stream = Terminal()
     fit(progress_bar(stream, width=7))
     text = stream.getvalue()
     assert text.count("\r") == 7
@@ -118,9 +125,16 @@ def test_progress_bar_stays_on_one_line_and_ends_it() -> None:
 
 
 def test_progress_bar_ends_its_line_when_the_run_is_stopped() -> None:
-    stream = io.StringIO()
+    stream = Terminal()
     fit(lambda state: state.stop("enough"), progress_bar(stream))
     assert stream.getvalue().endswith("\n")
+
+
+def test_progress_bar_writes_ten_plain_lines_where_nobody_watches() -> None:
+    stream = io.StringIO()
+    fit(progress_bar(stream), n_estimators=40)
+    assert not set("\r\x1b█") & set(stream.getvalue())
+    assert [line.split()[0] for line in stream.getvalue().splitlines()] == [f"{4 * k}/40" for k in range(1, 11)]
 
 
 def test_time_limit_stops_after_the_first_iteration_that_ends_late() -> None:

@@ -18,7 +18,7 @@ import pytest
 from gbdt.kernels.binning import search_bins
 from gbdt.kernels.elementwise_math import hash_counter
 from gbdt.kernels.layout import FEATURE, NODE, Buffers
-from gbdt.machine_code import store
+from gbdt.machine_code import cache_folders, store
 from gbdt.machine_code.argument_types import (
     as_json,
     digest_of,
@@ -57,13 +57,18 @@ os._exit(0)
 
 
 def run(program: str, cache: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Machine code is found in `cache` alone, not beside the sources."""
+    alone = f"""
+from gbdt.machine_code import cache_folders
+cache_folders.base_folders = lambda: (cache_folders.Path({str(cache / "dmlgbm")!r}),)
+"""
     completed = subprocess.run(
-        [sys.executable, "-c", program],
+        [sys.executable, "-c", alone + program],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=300,
         cwd=ROOT,
-        env=os.environ | {"NUMBA_CACHE_DIR": str(cache)} | environment,
+        env=os.environ | environment,
         check=False,
     )
     assert completed.returncode == 0, completed.stderr
@@ -128,10 +133,12 @@ def test_numba_takes_over_when_no_process_can_be_started(tmp_path: Path) -> None
 
 
 @needs_loader
-def test_numba_takes_over_when_machine_code_cannot_be_kept(tmp_path: Path) -> None:
+def test_machine_code_that_cannot_be_kept_is_used_from_memory(tmp_path: Path) -> None:
     not_a_folder = tmp_path / "file"
     not_a_folder.write_text("")
-    assert run(SEARCH, not_a_folder / "below").stdout == "[0, 1, 2, 3] 0 0 True\n"
+    completed = run(SEARCH, not_a_folder / "below")
+    assert completed.stdout == "[0, 1, 2, 3] 1 0 False\n"
+    assert completed.stderr.count("compiled kernels stay in memory") == 1
 
 
 @needs_loader
@@ -187,6 +194,7 @@ print(os.waitstatus_to_exitcode(status))
 
 @needs_loader
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 def test_numba_in_process_trains_the_same_model(tmp_path: Path) -> None:
     program = """
 import sys
@@ -286,8 +294,13 @@ def with_relocations_of_type(data: bytes, kind: int) -> bytes:
     return bytes(changed)
 
 
+def keep_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_folders, "base_folders", lambda: (folder,))
+    monkeypatch.setattr(cache_folders, "folder_to_write", cache_folders.folder_to_write.__wrapped__)
+
+
 def test_store_gives_back_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(store, "folder", lambda sources: tmp_path / "new")
+    keep_in(tmp_path / "new", monkeypatch)
     wanted = wanted_search()
     called = KernelTypes("module:function", (("scalar", "int64"),))
     code = MachineCode(b"code\nwith lines", "from_python", "from_kernels", (called,))
@@ -300,8 +313,8 @@ def test_store_gives_back_what_was_written(tmp_path: Path, monkeypatch: pytest.M
 def test_damaged_file_counts_as_none(
     damage: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(store, "folder", lambda sources: tmp_path)
+    keep_in(tmp_path, monkeypatch)
     store.write(wanted_search(), MachineCode(b"some code", "from_python", "from_kernels", ()))
-    (path,) = tmp_path.iterdir()
+    (path,) = tmp_path.glob("*/*.o")
     path.write_bytes(damage(path.read_bytes()))
     assert store.read(wanted_search()) is None

@@ -47,6 +47,9 @@ class Policy(Protocol):
     def completed(self, step: Step, score: float) -> Sequence[Step]:
         """A step has its mean score, not a number if any fold failed: the steps that follow."""
 
+    def end(self) -> None:
+        """No more results come, also because the search was stopped or failed."""
+
 
 class Resource:
     """How much of `name` a step gets: a parameter of the estimator, or the share of the rows of each fold."""
@@ -106,7 +109,7 @@ class _Running:
 class Trials:
     """The steps of a search on their way through the driver."""
 
-    def __init__(self, driver: Driver, policy: Policy, resource: Resource, n_folds: int, metric: str) -> None:
+    def __init__(self, driver: Driver, policy: Policy, resource: Resource, n_folds: int, metric: str | None) -> None:
         self.completed: list[Step] = []
         self._driver = driver
         self._policy = policy
@@ -158,6 +161,9 @@ class Trials:
             self._driver.add(calls, splits, asked=False)
 
 
-def _score(result: FitResult, metric: str) -> float:
+def _score(result: FitResult, metric: str | None) -> float:
+    """The score that decides: the only one, the one that is named, else the first."""
     scores = result["test_scores"]
-    return float(scores[metric] if isinstance(scores, Mapping) else scores)
+    if not isinstance(scores, Mapping):
+        return float(scores)
+    return float(next(iter(scores.values())) if metric is None else scores[metric])

@@ -26,6 +26,7 @@ def gathered(
     estimator: Any, X: Any, y: Any, params: Mapping[str, Any], backend: Any
 ) -> tuple[Any, Any, dict[str, Any], bool]:
     """X, y and fit parameters as the search needs them, and whether X stays in pieces on a cluster."""
+    _refuse_spark_frames({"X": X, "y": y, **params})
     nested = (each for value in params.values() if isinstance(value, Mapping) for each in value.values())
     if not any(map(is_collection, (X, y, *params.values(), *nested))):
         return X, y, dict(params), False
@@ -36,6 +37,16 @@ def gathered(
         return X, y, given, False
     y, given = compute(y, dict(params))
     return _indexed_by_rows(estimator, X), y, given, True
+
+
+def _refuse_spark_frames(given: Mapping[str, Any]) -> None:
+    for name, value in given.items():
+        if type(value).__module__.startswith("pyspark."):
+            raise TypeError(
+                f"{name} is a Spark {type(value).__name__}, and a search cuts its folds from rows of this process: "
+                f'pass {name}.toPandas(), with backend="spark" to fit on the executors. A single model of ours can be '
+                'trained on a whole frame: DMLGBMClassifier().fit(frame, "column").'
+            )
 
 
 def _n_bytes(X: Any) -> float:

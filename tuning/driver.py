@@ -20,6 +20,7 @@ from tuning.journal import call_key
 from tuning.outcomes import lost_result, not_run_result
 from tuning.plan import WorkUnit, planner_for
 from tuning.report import SearchReport
+from tuning.sharing.notes import notes_on_sharing
 from tuning.sharing.preparation import prepared_for
 
 FollowUp = Callable[[FitCall, FitResult], None]
@@ -73,6 +74,7 @@ class Driver:
         self._watchers = watchers
         self._started = time.monotonic()
         self._closed = False
+        self._calls_planned = False
         self._data: SearchData | None = None
         self._splits: dict[str, Split] = {}
         self._prepared: set[tuple[str, str]] = set()
@@ -120,6 +122,9 @@ class Driver:
         self._calls.update((call.number, call) for call in calls)
         unknown = [call for call in calls if not self._recalled(call)]
         if self.stopped is None and unknown:
+            if self._settings.share_work and not self._calls_planned:
+                self.report.notes += notes_on_sharing(unknown[0], self.data)
+            self._calls_planned = True
             plan = planner_for(self.data, self._settings.share_work)
             units = plan(unknown, self.data, self.executor.n_slots)
             if isinstance(self.executor, BringsPreparedRows):

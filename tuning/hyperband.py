@@ -67,6 +67,9 @@ class Brackets:
     def completed(self, step: Step, score: float) -> list[Step]:
         return self._brackets[step.trial.bracket].completed(step, score)
 
+    def end(self) -> None:
+        """Nobody else knows of the candidates."""
+
 
 def bracket_sizes(min_resources: int, max_resources: int, factor: float) -> list[tuple[int, list[int]]]:
     """Candidates and amounts of each bracket, as in Hyperband: the one with the most candidates first."""
@@ -84,8 +87,8 @@ class HyperbandSearchCV(TrialSearch, BaseSearchCV):
     __doc__ = f"""Search over random candidates by brackets of asynchronous successive halving.
 
     `cv_results_` has the columns `bracket`, `iter` (the rung) and `n_resources` beside scikit-learn's. The best
-    candidate is chosen among those with the most resources. `n_brackets_`, `n_candidates_` and `n_resources_` describe
-    the brackets.
+    candidate is chosen among those with the most resources. With several metrics the one that `refit` names decides
+    who moves up, or the first. `n_brackets_`, `n_candidates_` and `n_resources_` describe the brackets.
 
     Parameters
     ----------

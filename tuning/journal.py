@@ -128,7 +128,9 @@ def _subject(shared: SharedArguments) -> dict[str, str]:
 
 
 def _estimator(estimator: Any) -> dict[str, str]:
-    own = estimator.get_params(deep=False)
+    # Where a search inside this one runs says nothing about its results.
+    left_out = getattr(estimator, "parameters_of_this_process", ())
+    own = {name: value for name, value in estimator.get_params(deep=False).items() if name not in left_out}
     return {
         "estimator": f"{type(estimator).__module__}.{type(estimator).__qualname__}",
         **{f"estimator's {name}": fingerprint(value, name) for name, value in own.items()},

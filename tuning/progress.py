@@ -47,8 +47,10 @@ class ProgressLine:
         left = seconds / max(1, n_done) * (n_asked - n_done)
         best = "" if math.isnan(self._best) else f", best score {self._best:.6g}"
         text = f"{n_done}/{n_asked} fits{best}, {seconds:.0f} s, about {left:.0f} s left"
-        start = "\r" if self._stream.isatty() or not self._text else "\n"
-        self._stream.write(f"{start}{text:<{len(self._text)}}")
+        if self._stream.isatty():
+            self._stream.write(f"\r{text:<{len(self._text)}}")
+        else:
+            self._stream.write(f"\n{text}" if self._text else text)
         self._stream.flush()
         self._text = text
 

@@ -34,6 +34,8 @@ class SearchReport:
     """Time that workers spent in units, all together."""
     stopped: str | None = None
     """Why the search ended early: "time_budget" or "Ctrl-C"."""
+    notes: list[str] = field(default_factory=list)
+    """What may surprise: why "auto" chose its backend, why work could not be shared."""
     finished_at: list[float] = field(default_factory=list)
     """For each row of `cv_results_`, the second at which its last fold was there; not a number where it was not."""
 
@@ -51,4 +53,4 @@ class SearchReport:
         lines += [f"{count} {name}" for name, count in optional.items() if count]
         if self.stopped is not None:
             lines.append(f"stopped early by {self.stopped}")
-        return "\n".join(lines)
+        return "\n".join(lines + self.notes)

@@ -7,6 +7,7 @@ scikit-learn's; `SearchOnExecutors` only surrounds `fit` and lets scikit-learn's
 
 from __future__ import annotations
 
+import copy
 import os
 from typing import Any, Self
 
@@ -23,15 +24,17 @@ from tuning.journal import FileJournal
 from tuning.progress import watchers_for
 from tuning.report import SearchReport
 from tuning.search_run import SearchRun, SearchStopped, check_settings
+from tuning.spark_sklearn import takes_context_first
 
 PathLike = str | os.PathLike[str]
 
 # Headings that numpydoc knows: scikit-learn's HTML view warns of any other.
 PARAMETERS = """\
-    backend : {"auto", "local", "dask", "spark"}, Client or SparkSession, default="auto"
+    backend : {"auto", "local", "dask", "spark"}, Client, SparkSession or SparkContext, default="auto"
         Where fits run. "local" is this machine: `n_jobs` worker processes, or this process with one job. "dask" is the
         cluster of the current client, "spark" that of the active session; `n_jobs=None` then means all workers.
-        "auto" takes the Dask client or Spark session that this process is connected to, else "local".
+        "auto" takes the Dask client that this process is connected to, or an idle Spark application on a cluster with
+        at least twice the cores of this machine, else "local"; `search_report_` says why.
     share_work : bool, default=True
         Whether estimators that can share work between candidates do so. The results are the same.
     time_budget : float, default=None
@@ -63,6 +66,9 @@ class SearchOnExecutors:
     n_jobs: int | None
     estimator: Any
     _search_run: SearchRun | None = None
+    parameters_of_this_process: tuple[str, ...] = ("backend",)
+    """Parameters whose values belong to the process that made them: copies share them, and no copy leaves the process
+    with them."""
 
     def _set_running(
         self,
@@ -88,8 +94,10 @@ class SearchOnExecutors:
         journal = None if self.journal is None else FileJournal(self.journal)
         try:
             # Data in pieces is trained on from here, by all workers together.
-            executor = SerialExecutor() if in_pieces else open_executor(self.backend, self.n_jobs)
+            notes: list[str] = []
+            executor = SerialExecutor() if in_pieces else open_executor(self.backend, self.n_jobs, notes)
             self._search_run = SearchRun(executor, settings, journal, watchers_for(self.progress))
+            self._search_run.driver.report.notes += notes
             try:
                 super().fit(X, y, **params)  # type: ignore[misc]
             finally:
@@ -125,6 +133,20 @@ class SearchOnExecutors:
     def __dir__(self) -> list[str]:
         # Code that compares searches of different classes goes through all public names here that end so.
         return [name for name in super().__dir__() if name != "search_report_"]
+
+    def __sklearn_clone__(self) -> Self:
+        bare = object.__new__(type(self))
+        vars(bare).update(vars(self) | dict.fromkeys(self.parameters_of_this_process))
+        copied: Self = super(SearchOnExecutors, bare).__sklearn_clone__()  # type: ignore[misc]
+        vars(copied).update({name: getattr(self, name) for name in self.parameters_of_this_process})
+        return copied
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Self:
+        held = [getattr(self, name) for name in self.parameters_of_this_process]
+        copied = object.__new__(type(self))
+        memo |= {id(self): copied, **{id(each): each for each in held}}
+        vars(copied).update(copy.deepcopy(vars(self), memo))
+        return copied
 
     def __getstate__(self) -> dict[str, Any]:
         state: dict[str, Any] = dict(super().__getstate__())  # type: ignore[call-overload]
@@ -162,6 +184,7 @@ def _best_of_last_complete_round(refit: Any, refit_metric: str, results: Any) ->
 
 
 class GridSearchCV(SearchOnExecutors, model_selection.GridSearchCV):
+    @takes_context_first
     def __init__(
         self,
         estimator: Any,
@@ -198,6 +221,7 @@ class GridSearchCV(SearchOnExecutors, model_selection.GridSearchCV):
 
 
 class RandomizedSearchCV(SearchOnExecutors, model_selection.RandomizedSearchCV):
+    @takes_context_first
     def __init__(
         self,
         estimator: Any,

@@ -40,16 +40,21 @@ class TrialSearch(SearchOnExecutors):
         driver = self._search_run.driver
         policy = self._policy()
         resource = Resource(self.resource, self._checked_cv_orig, self._n_rows, self.random_state)
-        metric = self.refit if isinstance(self.refit, str) else "score"
+        metric = self.refit if isinstance(self.refit, str) else None
         trials = Trials(driver, policy, resource, self.n_splits_, metric)
         if callback_ctx is not None:
             callback_ctx = callback_ctx.subcontext(task_name="search", max_subtasks=None)
             callback_ctx.call_on_fit_task_begin(estimator=self)
-        steps = policy.start()
-        first = [step for step in steps if step.n_resources == steps[0].n_resources]
-        trials.expect(first, [step for step in steps if step not in first])
-        self._evaluate(self._search_run.checking(self.estimator, evaluate_candidates), resource, first, callback_ctx)
-        _warn_or_raise_about_fit_failures(driver.run_to_the_end(), self.error_score)
+        try:
+            steps = policy.start()
+            first = [step for step in steps if step.n_resources == steps[0].n_resources]
+            trials.expect(first, [step for step in steps if step not in first])
+            evaluate_checked = self._search_run.checking(self.estimator, evaluate_candidates)
+            self._evaluate(evaluate_checked, resource, first, callback_ctx)
+            results = driver.run_to_the_end()
+        finally:
+            policy.end()
+        _warn_or_raise_about_fit_failures(results, self.error_score)
         others = sorted((step for step in trials.completed if step not in first), key=_place)
         for _, group in groupby(others, key=lambda step: (step.trial.bracket, step.rung)):
             self._evaluate(evaluate_candidates, resource, list(group), callback_ctx)

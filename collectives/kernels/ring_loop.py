@@ -50,6 +50,7 @@ from collectives.kernels.layout import (
     UNEXPECTED,
     WOKEN,
 )
+from collectives.kernels.shortage import cores_are_short
 from collectives.kernels.system_calls import (
     INTERRUPTED_CALL,
     POLL_HANG_UP,
@@ -284,6 +285,8 @@ def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires:
     moved_at = monotonic_nanoseconds(scratch)
     next_look = moved_at + _LOOK_NANOSECONDS
     leaver = np.int64(-1)
+    if spin > 0 and cores_are_short(scratch, moved_at):
+        spin = 0
     while True:
         bell = load_word(words, LINE * rank + BELL)
         status, waiting, moved = _move_all(first, last, work, addresses, area, rank, control)

@@ -35,6 +35,7 @@ from collectives.kernels.layout import (
     UNEXPECTED,
     WOKEN,
 )
+from collectives.kernels.shortage import cores_are_short
 from collectives.kernels.system_calls import (
     INTERRUPTED_CALL,
     NO_SIGNAL,
@@ -143,10 +144,13 @@ def _wait(polls: Any, count: Any, until: Any, spin: Any, scratch: Any) -> int:
     """Wait for one of the listed descriptors, for the first `spin` nanoseconds without going to sleep.
 
     A peer that has a core of its own answers within microseconds. Waking up takes longer than that, and on a core that
-    another thread has taken meanwhile up to a tick of the scheduler.
+    another thread has taken meanwhile up to a tick of the scheduler. Where cores are short it sleeps at once.
     """
     listed, places = pointer_to(polls.ctypes.data), np.uint64(count)
-    asleep_at = min(until, monotonic_nanoseconds(scratch) + spin) if spin > 0 else 0
+    now = monotonic_nanoseconds(scratch) if spin > 0 else 0
+    if spin > 0 and cores_are_short(scratch, now):
+        spin = 0
+    asleep_at = min(until, now + spin)
     while spin > 0 and monotonic_nanoseconds(scratch) < asleep_at:
         ready = poll(listed, places, np.int32(0))
         if ready != 0:

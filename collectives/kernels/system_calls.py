@@ -37,12 +37,17 @@ MONOTONIC = getattr(time, "CLOCK_MONOTONIC", 1)
 
 # Words of the scratch array: two iovec, one msghdr, one timespec.
 IOVEC, MESSAGE, TIME = 0, 4, 12
-SCRATCH_WORDS = 16
+# Then what `shortage` knows: where it reads, cores, when it looks again, how sure it is, and the text that it read.
+DESCRIPTOR, CORES, NEXT_LOOK, SHORTAGE, TEXT = 16, 17, 18, 19, 20
+TEXT_BYTES = 64
+SCRATCH_WORDS = TEXT + TEXT_BYTES // 8
 
 
-def new_scratch() -> npt.NDArray[np.int64]:
-    """Room for the structures of one thread's system calls."""
-    return np.zeros(SCRATCH_WORDS, np.int64)
+def new_scratch(load_descriptor: int = -1, n_cores: int = 0) -> npt.NDArray[np.int64]:
+    """Room for the structures of one thread's system calls; a load descriptor shows whether cores are short."""
+    scratch = np.zeros(SCRATCH_WORDS, np.int64)
+    scratch[DESCRIPTOR], scratch[CORES] = load_descriptor, n_cores
+    return scratch
 
 
 @inlined

@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 
 from collectives.errors import CollectiveError
-from collectives.kernels import ring_loop, system_calls
+from collectives.kernels import ring_loop
 from collectives.kernels.compiler import for_types_of
 from collectives.kernels.program_loop import run_over_rings
+from collectives.spinning import close_scratch, scratch_of_rank
 from collectives.transports.contract import Transport, Words, Work
 
 _LARGEST_RING = 256 << 10
@@ -84,6 +85,7 @@ class RingTransport(Transport):
         self._kernel_area = (area.words, area.rings.ctypes.data, area.capacity, world_size)
         self._watched = np.ones(world_size, np.int64)
         self._watched[rank] = 0
+        self._scratch = scratch_of_rank(spin_microseconds)
         self._wires = (
             self._kernel_area,
             rank,
@@ -91,7 +93,7 @@ class RingTransport(Transport):
             self._watched,
             np.zeros(1, np.int64),
             1000 * spin_microseconds,
-            system_calls.new_scratch(),
+            self._scratch,
         )
 
     @property
@@ -143,6 +145,7 @@ class RingTransport(Transport):
         # The memory goes when the last array that shows it does.
         self._area = None
         del self._kernel_area, self._wires
+        close_scratch(self._scratch)
         for connection in self._connections.values():
             with contextlib.suppress(OSError):
                 connection.close()

@@ -34,6 +34,7 @@ from collectives.kernels.layout import (
 )
 from collectives.kernels.program_loop import run_over_sockets
 from collectives.kernels.socket_loop import exchange_over_sockets
+from collectives.spinning import close_scratch, scratch_of_rank
 from collectives.transports.contract import Transport, Work, unfinished_rows
 
 _LONGEST_DRAIN = 1 << 20
@@ -195,6 +196,7 @@ class NativeSocketTransport(SocketTransport):
         for peer, connection in connections.items():
             self._descriptors[peer] = connection.fileno()
         places = 3 * self.world_size + 1
+        self._scratch = scratch_of_rank(spin_microseconds)
         self._wires = (
             self._descriptors,
             self._wake_in.fileno(),
@@ -203,7 +205,7 @@ class NativeSocketTransport(SocketTransport):
             np.zeros(places, np.int64),
             np.zeros(places, np.int64),
             1000 * spin_microseconds,
-            system_calls.new_scratch(),
+            self._scratch,
         )
 
     @property
@@ -214,6 +216,10 @@ class NativeSocketTransport(SocketTransport):
         # A kernel that is run once more finds no connection, instead of whatever got the same number since.
         self._descriptors.fill(-1)
         super().close()
+
+    def release(self) -> None:
+        super().release()
+        close_scratch(self._scratch)
 
     def exchange(self, first: int, last: int, work: Work, until: int) -> int:
         return exchange_over_sockets(first, last, work.kernel_view, work.addresses, self._wires, until, work.control)

@@ -7,8 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import sys
 from typing import Any
+
+# Control characters, among them those that begin an escape sequence, line breaks, and marks that turn text around.
+_CONTROL = re.compile("[\x00-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 class Console:
@@ -27,13 +31,20 @@ class Console:
     def say(self, text: str = "") -> None:
         """Print text for people."""
         if not self._quiet:
+            text = "\n".join(map(visible, text.split("\n")))
             print(text, file=sys.stderr if self._on_stderr else sys.stdout, flush=True)
 
     def finish(self, result: dict[str, Any]) -> None:
         """Print the result for programs, if it was asked for."""
         if self._as_json:
-            print(json.dumps(_finite(result), ensure_ascii=False, allow_nan=False))
+            text = json.dumps(_finite(result), ensure_ascii=False, allow_nan=False)
+            print(_CONTROL.sub(lambda match: f"\\u{ord(match[0]):04x}", text))
         sys.stdout.flush()
+
+
+def visible(text: str) -> str:
+    """Text from a file as it may be sent to a terminal: what would control the terminal is shown by its code."""
+    return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 def plural(number: int, unit: str) -> str:

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dmlgbm.command_line.console import Console, size_text
+from dmlgbm.command_line.console import Console, size_text, visible
 
 if TYPE_CHECKING:
     from gbdt.booster import Booster
@@ -38,7 +38,7 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     for number in range(n_trees):
         console.say(f"\ntree {number}")
         for line in tree_lines(booster, number):
-            console.say(f"  {line}")
+            console.say(f"  {visible(line)}")
     if n_trees:
         result["first_trees"] = [_arrays(tree) for tree in booster.trees[:n_trees]]
     return result
@@ -94,7 +94,7 @@ def _show(result: dict[str, Any], console: Console) -> None:
         f"depth up to {result['depth']}",
     }
     if result["classes"] is not None:
-        shown = ", ".join(map(str, result["classes"][:_MOST_CLASSES_SHOWN]))
+        shown = ", ".join(visible(str(label)) for label in result["classes"][:_MOST_CLASSES_SHOWN])
         more = " ..." if len(result["classes"]) > _MOST_CLASSES_SHOWN else ""
         lines["classes"] = f"{len(result['classes'])}: {shown}{more}"
     if result["parameters"]:
@@ -111,7 +111,7 @@ def _show_importances(importances: list[dict[str, Any]], console: Console) -> No
         return
     console.say(f"\n{'feature':<{_NAME_WIDTH}}{'gain':>7}{'splits':>9}")
     for entry in used[:_MOST_FEATURES_SHOWN]:
-        name = entry["feature"]
+        name = visible(entry["feature"])
         shown = name if len(name) < _NAME_WIDTH else f"{name[: _NAME_WIDTH - 2]}…"
         bar = "█" * round(_BAR_WIDTH * entry["gain"] / used[0]["gain"])
         console.say(f"{shown:<{_NAME_WIDTH}}{entry['gain'] / total:>7.1%}{entry['splits']:>9,}  {bar}")

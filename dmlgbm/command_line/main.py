@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from dmlgbm import __version__
 from dmlgbm.command_line import bench, inspect, predict, train, warmup
-from dmlgbm.command_line.console import Console
+from dmlgbm.command_line.console import Console, visible
 
 _COMMANDS = {"train": train, "predict": predict, "inspect": inspect, "bench": bench, "warmup": warmup}
 _FAILED, _INTERRUPTED, _READER_GONE = 2, 130, 141
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:  # noqa: BLE001 - this is where every failure ends
         if os.environ.get("DMLGBM_TRACEBACK"):
             traceback.print_exc()
-        print(f"dmlgbm: {_sentence(error)}", file=sys.stderr)
+        print(f"dmlgbm: {visible(_sentence(error))}", file=sys.stderr)
         return _FAILED
     return 0
 
@@ -91,4 +91,4 @@ def _sentence(error: Exception) -> str:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"dmlgbm: warning: {message}", file=sys.stderr)
+    print(f"dmlgbm: warning: {visible(str(message))}", file=sys.stderr)

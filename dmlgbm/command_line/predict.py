@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import argparse
 import time
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from dmlgbm.command_line.console import Console, plural
+from dmlgbm.command_line import csv_format
+from dmlgbm.command_line.console import Console, plural, visible
+
+if TYPE_CHECKING:
+    from dmlgbm.command_line.tables import TableFile
 
 SUMMARY = "Predict the rows of a CSV or Parquet file."
 
@@ -19,12 +23,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     kind.add_argument("--proba", action="store_true", help="write the probability of each class")
     kind.add_argument("--raw", action="store_true", help="write the scores before the link function")
     parser.add_argument("--keep", nargs="+", action="extend", default=[], metavar="COL", help="columns to copy over")
+    parser.add_argument(
+        "--formulas", choices=("escape", "keep"), default="escape",
+        help="what to do in CSV files with text that a spreadsheet would run: put ' before it, or write it as it is",
+    )  # fmt: skip
+    csv_format.add_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors and warnings")
 
 
 def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     import dmlgbm
     from dmlgbm.command_line import tables
+    from dmlgbm.command_line.spreadsheet_text import without_formulas
 
     if arguments.out == "-" and arguments.json:
         raise ValueError("--out - and --json both want stdout: write the predictions to a file.")
@@ -35,16 +45,19 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     model = dmlgbm.load_model(arguments.model)
     if arguments.proba and not hasattr(model, "predict_proba"):
         raise ValueError(f"--proba is for classifiers, but {arguments.model} holds a {type(model).__name__}.")
-    features, kept = _read(model.booster_, arguments.data, arguments.keep)
+    file = tables.TableFile(arguments.data, csv_format.named_format(arguments))
+    features, kept = _read(model.booster_, file, arguments.keep)
     read = time.perf_counter()
     predictions = _predictions(model, features, arguments)
     predicted = time.perf_counter()
     table = _joined(kept, predictions)
+    if arguments.formulas == "escape" and (arguments.out == "-" or tables.is_csv(arguments.out)):
+        table = without_formulas(table)
     tables.write_table(table, arguments.out)
     written = time.perf_counter()
     console.say(
-        f"{arguments.data}: predicted {plural(table.num_rows, 'row')} in {predicted - read:.3f} s, "
-        f"wrote {', '.join(table.column_names)} to {'stdout' if arguments.out == '-' else arguments.out}"
+        f"{file.described}: predicted {plural(table.num_rows, 'row')} in {predicted - read:.3f} s, "
+        f"wrote {', '.join(map(visible, table.column_names))} to {'stdout' if arguments.out == '-' else arguments.out}"
     )
     return {
         "command": "predict",
@@ -57,12 +70,12 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     }
 
 
-def _read(booster: Any, path: str, keep: list[str]) -> tuple[Any, Any]:
+def _read(booster: Any, file: TableFile, keep: list[str]) -> tuple[Any, Any]:
     """The features in the model's order and kinds, and the columns to keep."""
-    from dmlgbm.command_line import tables, text_columns
+    from dmlgbm.command_line import text_columns
     from dmlgbm.command_line.training_rows import require_column
 
-    names = tables.column_names(path)
+    names, path = file.column_names(), file.path
     for name in keep:
         require_column(name, names, path, "--keep")
     features = booster.feature_names
@@ -79,10 +92,10 @@ def _read(booster: Any, path: str, keep: list[str]) -> tuple[Any, Any]:
             require_column(name, names, path)
     kinds = list(zip(features, booster.categories, strict=True))
     text = {name for name, known in kinds if known is not None and all(isinstance(value, str) for value in known)}
-    table = tables.read_columns(path, list(dict.fromkeys([*features, *keep])), text_columns=text)
+    table = file.read_columns(list(dict.fromkeys([*features, *keep])), text_columns=text)
     kept = table.select(list(dict.fromkeys(keep)))
-    if tables.is_csv(path):
-        table = text_columns.with_numbers(table, [name for name in features if name not in text], path)
+    if file.is_csv:
+        table = text_columns.with_numbers(table, [name for name in features if name not in text], file)
     return table.select(list(features)), kept
 
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from dmlgbm.command_line import csv_format
 from dmlgbm.command_line.console import Console, plural, size_text
 from dmlgbm.command_line.parameter_arguments import parameter, parameters_from
 
@@ -41,11 +42,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="any parameter of the estimator, such as -p num_leaves=63",
     )  # fmt: skip
     parser.add_argument("--params", dest="parameter_file", metavar="FILE", help="JSON object of parameters; -p wins")
+    csv_format.add_arguments(parser)
     parser.add_argument("--quiet", action="store_true", help="print nothing but errors and warnings")
 
 
 def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
-    from dmlgbm.command_line.tables import require_writable
+    from dmlgbm.command_line.tables import TableFile, require_writable
     from dmlgbm.command_line.task import known_task
 
     require_writable(arguments.out)
@@ -59,9 +61,8 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     model = _estimator(task.name, parameters, arguments)
     read = time.perf_counter()
     n_rows, n_features = rows.features.num_rows, rows.features.num_columns
-    console.say(
-        f"{arguments.data}: {plural(n_rows, 'row')}, {plural(n_features, 'feature')}, target {arguments.target!r}"
-    )
+    described = TableFile(arguments.data, csv_format.named_format(arguments)).described
+    console.say(f"{described}: {plural(n_rows, 'row')}, {plural(n_features, 'feature')}, target {arguments.target!r}")
     console.say(f"task: {task.name}, {task.reason}")
     model.fit(rows.features, rows.target, **_fit_arguments(rows, valid, console))
     fitted = time.perf_counter()
@@ -88,6 +89,7 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
 
 def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, TrainingRows, TrainingRows | None]:
     """What to learn, the rows to learn from and the rows of --valid."""
+    from dmlgbm.command_line.tables import TableFile
     from dmlgbm.command_line.task import guessed_task
     from dmlgbm.command_line.training_rows import ColumnRoles, TrainingRows, read_table_like, read_training_table
 
@@ -95,14 +97,16 @@ def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, Train
         arguments.target, arguments.weight, arguments.query, tuple(arguments.drop), tuple(arguments.categorical)
     )
     target_is_text = task is not None and task.name == "classification"
-    table = read_training_table(arguments.data, roles, target_is_text=target_is_text)
+    file = TableFile(arguments.data, csv_format.named_format(arguments))
+    table = read_training_table(file, roles, target_is_text=target_is_text)
     task = task or guessed_task(table[roles.target])
     classify = task.name == "classification"
-    rows = TrainingRows.from_table(table, arguments.data, roles, classify=classify)
+    rows = TrainingRows.from_table(table, file, roles, classify=classify)
     if arguments.valid is None:
         return task, rows, None
-    valid_table = read_table_like(arguments.valid, table, roles)
-    return task, rows, TrainingRows.from_table(valid_table, arguments.valid, roles, classify=classify)
+    valid_file = TableFile(arguments.valid, file.named)
+    valid_table = read_table_like(valid_file, table, roles)
+    return task, rows, TrainingRows.from_table(valid_table, valid_file, roles, classify=classify)
 
 
 def _estimator(task: str, parameters: dict[str, Any], arguments: argparse.Namespace) -> Any:

@@ -28,9 +28,9 @@ class ColumnRoles:
         return [name for name in names if name not in others]
 
 
-def read_training_table(path: str, roles: ColumnRoles, *, target_is_text: bool) -> Any:
+def read_training_table(file: tables.TableFile, roles: ColumnRoles, *, target_is_text: bool) -> Any:
     """The columns of the training file that have a role."""
-    names = tables.column_names(path)
+    names, path = file.column_names(), file.path
     given = {"--weight": roles.weight, "--qid": roles.query}
     wanted = [("--target", roles.target), *((option, name) for option, name in given.items() if name is not None)]
     wanted += [("--drop", name) for name in roles.dropped] + [("--categorical", name) for name in roles.categorical]
@@ -40,24 +40,24 @@ def read_training_table(path: str, roles: ColumnRoles, *, target_is_text: bool) 
     features = roles.features_among(names)
     if not features:
         raise ValueError(f"{path} has no column left to learn from.")
-    table = tables.read_columns(path, [*features, *_row_columns(roles)])
-    if not tables.is_csv(path):
+    table = file.read_columns([*features, *_row_columns(roles)])
+    if not file.is_csv:
         return table
     # Weights are checked row by row later; queries and categories may be any text.
     unchecked = {roles.query, roles.weight, *roles.categorical, roles.target if target_is_text else None}
     checked = [name for name in table.column_names if name not in unchecked]
-    return text_columns.numbers_read(table, checked, path, target=roles.target)
+    return text_columns.numbers_read(table, checked, file, target=roles.target)
 
 
-def read_table_like(path: str, training: Any, roles: ColumnRoles) -> Any:
+def read_table_like(file: tables.TableFile, training: Any, roles: ColumnRoles) -> Any:
     """The columns of the training table in another file, with the same kinds of values."""
-    names = tables.column_names(path)
+    names = file.column_names()
     for name in training.column_names:
-        require_column(name, names, path)
+        require_column(name, names, file.path)
     text = {name for name in training.column_names if text_columns.is_text(training[name])}
-    table = tables.read_columns(path, training.column_names, text_columns=text)
+    table = file.read_columns(training.column_names, text_columns=text)
     numbers = [name for name in training.column_names if name not in text and name != roles.query]
-    return text_columns.with_numbers(table, numbers, path) if tables.is_csv(path) else table
+    return text_columns.with_numbers(table, numbers, file) if file.is_csv else table
 
 
 @dataclass(frozen=True)
@@ -70,16 +70,17 @@ class TrainingRows:
     query: npt.NDArray[Any] | None
 
     @classmethod
-    def from_table(cls, table: Any, path: str, roles: ColumnRoles, *, classify: bool) -> TrainingRows:
+    def from_table(cls, table: Any, file: tables.TableFile, roles: ColumnRoles, *, classify: bool) -> TrainingRows:
         """Cut a table by the roles of its columns; a row without target, weight or query is an error."""
+        path = file.path
         for name in _row_columns(roles):
             _require_complete(table[name], name, path)
         if not classify:
-            table = text_columns.with_numbers(table, [roles.target], path)
+            table = text_columns.with_numbers(table, [roles.target], file)
         target = _labels(table[roles.target]) if classify else _numbers(table[roles.target], roles.target, path)
         weight = None
         if roles.weight is not None:
-            table = text_columns.with_numbers(table, [roles.weight], path)
+            table = text_columns.with_numbers(table, [roles.weight], file)
             weight = _numbers(table[roles.weight], roles.weight, path)
         query = None if roles.query is None else _labels(table[roles.query])
         return cls(table.select(roles.features_among(table.column_names)), target, weight, query)

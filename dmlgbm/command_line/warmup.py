@@ -52,7 +52,8 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     counts = compilation_counts()
     total = time.perf_counter() - started
     console.say(f"{'':<40}{total:>8.2f} s")
-    console.say(f"\ncompiled {counts.compiled} kernels, found {counts.from_disk} on disk, in {counts.folder}")
+    kept = "with no place to keep them" if counts.folder is None else f"in {counts.folder}"
+    console.say(f"\ncompiled {counts.compiled} kernels, found {counts.from_disk} on disk, {kept}")
     return {
         "command": "warmup",
         "seconds": total,

@@ -1,34 +1,101 @@
 """Has kernels compiled by other processes, several at once, and remembers what was asked for.
 
 Whoever needs a kernel waits for it; kernels that it calls, and those that were announced, are compiled meanwhile by
-the other processes. A process without work for some seconds is ended. Each ends by itself when this one is gone.
+the other processes. A process without work for some seconds is ended. Each ends by itself when this one is gone. What
+a process wrote to its stderr is shown if it fails.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import subprocess
-import sys
 from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
-from pathlib import Path
 from threading import Condition, Thread, Timer
+from typing import Any
 
 from gbdt.machine_code import store
 from gbdt.machine_code.argument_types import from_json
 from gbdt.machine_code.elf_object import ObjectFileError
+from gbdt.machine_code.python_process import python_command, python_environment
 from gbdt.machine_code.store import KernelTypes, MachineCode
 from gbdt.threads import available_threads
 
 _MOST_WORKERS = 4
 _IDLE_SECONDS = 5.0
+_SECONDS_TO_START = 60.0
 _DEADLINE_SECONDS = 600.0
-_PACKAGES = Path(__file__).parent.parent.parent
+_ERROR_BYTES_SHOWN = 2_000
+_PROGRAM = "from gbdt.machine_code.compile_worker import main; main()"
 
 
 class CompilationError(ObjectFileError):
     """A kernel could not be compiled in another process."""
+
+
+class _Process:
+    """A process that compiles. Its stderr goes to memory: only a failure makes it worth reading."""
+
+    def __init__(self) -> None:
+        self._errors = os.memfd_create("errors of a process that compiles")
+        try:
+            self._process = subprocess.Popen(
+                python_command(_PROGRAM),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=self._errors,
+                text=True,
+                env=python_environment(),
+                # An interrupt at the terminal is for the process that asked.
+                start_new_session=True,
+            )
+        except BaseException:
+            os.close(self._errors)
+            raise
+
+    @contextmanager
+    def until_ended(self) -> Iterator[None]:
+        """Wait for the first sign of life, and at last for the end."""
+        try:
+            with self._process:
+                try:
+                    self.answer(_SECONDS_TO_START)
+                    yield
+                except BaseException:
+                    self._process.kill()
+                    raise
+        finally:
+            os.close(self._errors)
+
+    def ask(self, *wanted: Any) -> None:
+        """Hand over a request."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(wanted) + "\n")
+        self._process.stdin.flush()
+
+    def answer(self, seconds: float) -> dict[str, Any]:
+        """The next message; a process that sends none in time is ended."""
+        assert self._process.stdout is not None
+        watch = Timer(seconds, self._process.kill)
+        watch.daemon = True
+        watch.start()
+        try:
+            line = self._process.stdout.readline()
+        finally:
+            watch.cancel()
+        if not line:
+            raise BrokenPipeError(f"it ended with exit code {self._process.wait()}{self._last_words()}")
+        answer: dict[str, Any] = json.loads(line)
+        return answer
+
+    def _last_words(self) -> str:
+        start = max(0, os.fstat(self._errors).st_size - _ERROR_BYTES_SHOWN)
+        words = os.pread(self._errors, _ERROR_BYTES_SHOWN, start).decode(errors="replace").strip()
+        return f" and said:\n{words}" if words else ""
 
 
 class _Request:
@@ -67,7 +134,7 @@ class CompileService:
             self._requests.pop(wanted.label, None)
         code = store.read(wanted)
         if code is None:
-            raise CompilationError(request.error or f"{wanted.label} cannot be kept in {store.base_folder()}")
+            raise CompilationError(request.error or f"{wanted.label} cannot be read again")
         return code
 
     def _find_or_add(self, wanted: KernelTypes) -> _Request:
@@ -79,18 +146,31 @@ class CompileService:
         self._waiting.append(request)
         # Who needs one kernel soon needs others: all processes start as soon as one is needed.
         while self._n_workers < min(_MOST_WORKERS, available_threads()):
-            self._n_workers += 1
-            Thread(target=self._work, name="kernel-compilation", daemon=True).start()
+            if not self._start_worker():
+                break
         self._changed.notify_all()
         return request
+
+    def _start_worker(self) -> bool:
+        self._n_workers += 1
+        try:
+            Thread(target=self._work, name="kernel-compilation", daemon=True).start()
+        except RuntimeError as error:
+            if self._n_workers == 1:
+                self._give_up(f"no thread can be started that waits for a process that compiles kernels: {error}")
+            else:
+                self._n_workers -= 1
+            return False
+        return True
 
     def _work(self) -> None:
         """Keep one process busy until there has been nothing to do for a while."""
         try:
-            with _start_process() as process:
+            process = _Process()
+            with process.until_ended():
                 while (request := self._next_request()) is not None:
                     self._finish(request, self._serve(process, request))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RuntimeError) as error:
             self._give_up(f"a process that compiles kernels cannot be started or is gone: {error}")
 
     def _next_request(self) -> _Request | None:
@@ -102,28 +182,18 @@ class CompileService:
             self._n_workers -= 1
             return None
 
-    def _serve(self, process: subprocess.Popen[str], request: _Request) -> str | None:
+    def _serve(self, process: _Process, request: _Request) -> str | None:
         """Hand over a request and read the answers to it; what went wrong, if anything did."""
-        assert process.stdin is not None
-        assert process.stdout is not None
-        wanted = request.wanted
-        watch = Timer(_DEADLINE_SECONDS, process.kill)
-        watch.daemon = True
-        watch.start()
-        try:
-            process.stdin.write(json.dumps([wanted.kernel, wanted.types]) + "\n")
-            process.stdin.flush()
-            for line in process.stdout:
-                answer = json.loads(line)
-                if "done" in answer:
-                    return None if answer["done"] else str(answer["error"])
-                kernel, types = answer["calls"]
-                call = KernelTypes(kernel, from_json(types))
-                if store.read(call) is None:
-                    self.request(call)
-        finally:
-            watch.cancel()
-        raise BrokenPipeError(f"no answer on {wanted.label}")
+        process.ask(request.wanted.kernel, request.wanted.types)
+        while "done" not in (answer := process.answer(_DEADLINE_SECONDS)):
+            kernel, types = answer["calls"]
+            call = KernelTypes(kernel, from_json(types))
+            if store.read(call) is None:
+                self.request(call)
+        if not answer["done"]:
+            return str(answer["error"])
+        store.write(request.wanted, _code_from(answer["code"]))
+        return None
 
     def _finish(self, request: _Request, error: str | None) -> None:
         with self._changed:
@@ -143,19 +213,10 @@ class CompileService:
             self._changed.notify_all()
 
 
-def _start_process() -> subprocess.Popen[str]:
-    paths = [str(_PACKAGES), os.environ.get("PYTHONPATH", "")]
-    environment = os.environ | {"PYTHONPATH": os.pathsep.join(path for path in paths if path)}
-    return subprocess.Popen(
-        [sys.executable, "-m", "gbdt.machine_code.compile_worker"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        env=environment,
-        # An interrupt at the terminal is for the process that asked.
-        start_new_session=True,
-    )
+def _code_from(fields: dict[str, Any]) -> MachineCode:
+    calls = tuple(KernelTypes(call["kernel"], from_json(call["types"])) for call in fields["calls"])
+    object_file = base64.b64decode(fields["object_file"])
+    return MachineCode(object_file, fields["entry_from_python"], fields["entry_from_kernels"], calls)
 
 
 @cache

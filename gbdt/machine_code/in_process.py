@@ -1,37 +1,54 @@
 """Kernels compiled and run by numba itself, for systems whose machine code the loader does not know.
 
-numba notices a change only in the file that defines a kernel, not in the files it calls; here the key of its disk cache
-is the digest of all sources, so that a kernel may call one in another file.
+What numba makes is kept like other machine code, in folders that nobody else can write and whose names hold a digest
+of all sources: a kernel may call one in another file.
 """
 
 from __future__ import annotations
 
+import hashlib
+import pickle
 from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import numba
-from numba.core.caching import FunctionCache, IndexDataCacheFile
+from numba.core import serialize
+from numba.core.caching import NullCache
+from numba.core.compiler import CompileResult
 
+from gbdt.machine_code import cache_folders, store
 from gbdt.machine_code.kernel import Kernel
 from gbdt.machine_code.numba_functions import SETTINGS, NumbaFunctions, numba_type
-from gbdt.machine_code.store import KernelTypes, version_digest
+from gbdt.machine_code.store import KernelTypes
 
 
-class _SourcesCache(FunctionCache):
-    """numba's disk cache, valid for as long as no source changes.
+class _KeptResults(NullCache):
+    """What numba asks for compiled functions before it compiles, and hands them to after that."""
 
-    The digest is part of the file name: an index that another version wrote may refer to records that are
-    gone, and reading it would fail instead of missing.
-    """
+    def __init__(self, kernel: Kernel) -> None:
+        self._kernel = kernel
+        self._folder = store.folder(kernel.sources)
 
-    def __init__(self, function: Callable[..., Any], version: str) -> None:
-        super().__init__(function)
-        self._cache_file = IndexDataCacheFile(
-            cache_path=self._cache_path,
-            filename_base=f"{self._impl.filename_base}-{version[:12]}",
-            source_stamp=version,
-        )
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        target_context.refresh()
+        data = cache_folders.read_file(self._folder, self._name(sig, target_context.codegen()))
+        if data is None:
+            return None
+        try:
+            fields = pickle.loads(data)  # noqa: S301 - nobody but the user and root can have written it
+            return CompileResult._rebuild(target_context, *fields)
+        except (pickle.UnpicklingError, EOFError, ValueError, TypeError, AttributeError):
+            return None  # a damaged file
+
+    def save_overload(self, sig: Any, cres: Any) -> None:
+        data = serialize.dumps(cres._reduce())
+        if not cache_folders.write_file(self._folder, self._name(sig, cres.codegen), data):
+            cache_folders.say_that_nothing_is_kept()
+
+    def _name(self, sig: Any, codegen: Any) -> str:
+        types = hashlib.sha256(repr((str(sig), codegen.magic_tuple())).encode()).hexdigest()[:16]
+        return f"{self._kernel.name.replace(':', '.')}-{types}.numba"
 
 
 def compiled_in_process(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:
@@ -45,5 +62,5 @@ def compiled_in_process(kernel: Kernel, wanted: KernelTypes) -> Callable[..., An
 def _numba_kernel(kernel: Kernel) -> Any:
     function = NumbaFunctions(_numba_kernel).function_of(kernel)
     dispatcher = numba.jit(**SETTINGS)(function)
-    dispatcher._cache = _SourcesCache(function, version_digest(kernel.sources))
+    dispatcher._cache = _KeptResults(kernel)
     return dispatcher

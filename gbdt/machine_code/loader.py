@@ -49,6 +49,7 @@ counts = KernelCounts()
 _lock = RLock()
 _addresses: dict[str, int] = {}
 _kept: list[Any] = []
+_warned: list[ObjectFileError] = []
 
 
 def entry_point(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:
@@ -59,6 +60,7 @@ def entry_point(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:
                 return _python_function(kernel, *_load(wanted))
         except ObjectFileError as error:
             logger.info("%s is compiled by numba in this process: %s", wanted.label, error)
+            _warn_that_it_takes_longer(error)
     from gbdt.machine_code.in_process import compiled_in_process
 
     return compiled_in_process(kernel, wanted)
@@ -115,6 +117,13 @@ def _python_function(kernel: Kernel, loaded: LoadedObject, code: MachineCode) ->
     make.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function: Callable[..., Any] = make(ctypes.addressof(definition), None, None)
     return function
+
+
+def _warn_that_it_takes_longer(reason: ObjectFileError) -> None:
+    """Once a process, with the first reason."""
+    if not _warned:
+        _warned.append(reason)
+        logger.warning("this process compiles its kernels itself, which takes minutes, because %s", reason)
 
 
 @cache

@@ -1,7 +1,8 @@
-"""The folder in which machine code waits for the next process: one file for a kernel and its arguments' types.
+"""The files in which machine code waits for the next process: one for a kernel and its arguments' types.
 
 Code is good for one version of the kernel's sources, of numba, of Python and one kind of processor; a digest of all
-these names the folder, so that another version finds its own and never reads this one's.
+these names the folder, so that another version finds its own and never reads this one's. Without a place on disk
+(`cache_folders`), code stays in the memory of this process.
 """
 
 from __future__ import annotations
@@ -9,14 +10,13 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
-import os
 import platform
 import sys
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from gbdt.atomic_file import write_atomically
+from gbdt.machine_code import cache_folders
 from gbdt.machine_code.argument_types import TypeTexts, digest_of, from_json
 from gbdt.machine_code.named_object import object_named
 
@@ -53,58 +53,55 @@ class MachineCode:
     calls: tuple[KernelTypes, ...]  # other kernels, whose labels are undefined symbols of the object file
 
 
+_in_memory: dict[KernelTypes, MachineCode] = {}
+
+
 def read(wanted: KernelTypes) -> MachineCode | None:
-    """Machine code from disk. A damaged file counts as none: it is written again."""
-    try:
-        line, _, object_file = _path(wanted).read_bytes().partition(b"\n")
-        header = json.loads(line)
-        if header["digest"] != hashlib.sha256(object_file).hexdigest():
-            return None
-        calls = tuple(KernelTypes(call["kernel"], from_json(call["types"])) for call in header["calls"])
-        return MachineCode(object_file, header["entry_from_python"], header["entry_from_kernels"], calls)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
+    """Machine code from disk or, if it could not be kept there, from memory. A damaged file counts as none."""
+    data = cache_folders.read_file(folder(wanted.sources), _file_name(wanted))
+    code = None if data is None else _code_from(data, wanted)
+    return _in_memory.get(wanted) if code is None else code
 
 
 def write(wanted: KernelTypes, code: MachineCode) -> None:
     """Keep machine code for this and later processes."""
     header = {
         "digest": hashlib.sha256(code.object_file).hexdigest(),
+        "version": version_digest(wanted.sources),
         "entry_from_python": code.entry_from_python,
         "entry_from_kernels": code.entry_from_kernels,
         "calls": [asdict(call) for call in code.calls],
         "kernel": wanted.kernel,
         "types": wanted.types,
     }
-    path = _path(wanted)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, json.dumps(header).encode() + b"\n" + code.object_file)
+    data = json.dumps(header).encode() + b"\n" + code.object_file
+    if not cache_folders.write_file(folder(wanted.sources), _file_name(wanted), data):
+        _in_memory[wanted] = code
+        cache_folders.say_that_nothing_is_kept()
 
 
-def _path(wanted: KernelTypes) -> Path:
-    return folder(wanted.sources) / f"{wanted.label}.o"
-
-
-@cache
-def folder(sources: frozenset[Path]) -> Path:
-    """Where the machine code of this version of some kernels is kept."""
-    return base_folder() / f"machine_code-{version_digest(sources)[:16]}"
-
-
-@cache
-def base_folder() -> Path:
-    """Where the machine code of all versions of all kernels is kept."""
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
-    if chosen:
-        return Path(chosen) / "dmlgbm"
-    beside_sources = _COMPILER_SOURCES / "__pycache__"
+def _code_from(data: bytes, wanted: KernelTypes) -> MachineCode | None:
     try:
-        beside_sources.mkdir(exist_ok=True)
-        if os.access(beside_sources, os.W_OK):
-            return beside_sources
-    except OSError:
-        pass  # a read-only installation
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "dmlgbm"
+        line, _, object_file = data.partition(b"\n")
+        header = json.loads(line)
+        if header["digest"] != hashlib.sha256(object_file).hexdigest():
+            return None
+        if (header["version"], header["kernel"]) != (version_digest(wanted.sources), wanted.kernel):
+            return None
+        calls = tuple(KernelTypes(call["kernel"], from_json(call["types"])) for call in header["calls"])
+        return MachineCode(object_file, header["entry_from_python"], header["entry_from_kernels"], calls)
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def _file_name(wanted: KernelTypes) -> str:
+    return f"{wanted.label}.o"
+
+
+@cache
+def folder(sources: frozenset[Path]) -> str:
+    """The name of the folder for this version of some kernels."""
+    return f"machine_code-{version_digest(sources)[:16]}"
 
 
 @cache

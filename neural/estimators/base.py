@@ -60,6 +60,7 @@ class NeuralEstimator(BaseEstimator):
     n_ranks: int | None
     backend: str
     max_restarts: int
+    rank_timeout: float
     dtype: str
 
     # What concrete estimators know.
@@ -107,7 +108,9 @@ class NeuralEstimator(BaseEstimator):
             rows = replace(_taken(rows, learnt), validation=_taken(rows, watched))
         job = self._job(rows.inputs.shape[0], table, targets, seed)
         survivor = Survivor(job, checked_integer("max_restarts", self.max_restarts, 0))
-        trained = train_here(job, rows, self._n_local_ranks(rows.inputs.shape[0]), self.backend, survivor)
+        n_ranks = self._n_local_ranks(rows.inputs.shape[0])
+        seconds = checked_number("rank_timeout", self.rank_timeout, above=0)
+        trained = train_here(job, rows, n_ranks, self.backend, survivor, rank_timeout=seconds)
         self._store(job, trained, targets, table.categories, survivor.losses)
 
     def _job(self, n_rows: int, table: InputTable, targets: Targets, seed: int) -> Job:

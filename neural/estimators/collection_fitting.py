@@ -25,7 +25,7 @@ def fit_collection(estimator: NeuralEstimator, X: Any, y: Any, sample_weight: An
         raw = cluster.read(read_part, partition_inputs(X, vectors), "neural-read")
         describe = partial(described, classifies=estimator._classifies, chosen=estimator.categorical_columns)
         plan = PartitionPlan.of(
-            estimator, cluster.gather(cluster.map(describe, [(part,) for part in raw], "neural-describe"))
+            estimator, cluster.gather(cluster.map(describe, [(part,) for part in raw], "neural-described"))
         )
         parts = cluster.map(encoded, [(part, plan.encoding) for part in raw], "neural-encode")
         del raw

@@ -67,7 +67,10 @@ def _predicted_column(estimator: Any, X: Any, method: Callable[..., Any]) -> Any
     example = method(estimator, row if names is None else _frame(row, names))
     columns = columns_of_model(X, names, estimator.n_features_in_)
     name = method.__name__
-    return predict_column(X, columns, estimator, ColumnPrediction(_BlockMethod(name), example, _COLUMN_NAMES[name]))
+    prediction = ColumnPrediction(
+        _BlockMethod(name), example, _COLUMN_NAMES[name], of_classes=hasattr(estimator, "classes_")
+    )
+    return predict_column(X, columns, estimator, prediction)
 
 
 def _example_row(estimator: Any, X: Any) -> Any:

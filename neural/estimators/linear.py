@@ -102,6 +102,7 @@ class DMLLinearClassifier(_Linear, NeuralClassifier):
         n_ranks: int | None = None,
         backend: Backend = "auto",
         max_restarts: int = 3,
+        rank_timeout: float = 60.0,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...
@@ -144,6 +145,7 @@ class DMLLinearRegressor(_Linear, NeuralRegressor):
         n_ranks: int | None = None,
         backend: Backend = "auto",
         max_restarts: int = 3,
+        rank_timeout: float = 60.0,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...

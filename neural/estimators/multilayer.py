@@ -95,6 +95,7 @@ class DMLMLPClassifier(_MultiLayer, NeuralClassifier):
         n_ranks: int | None = None,
         backend: Backend = "auto",
         max_restarts: int = 3,
+        rank_timeout: float = 60.0,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...
@@ -142,6 +143,7 @@ class DMLMLPRegressor(_MultiLayer, NeuralRegressor):
         n_ranks: int | None = None,
         backend: Backend = "auto",
         max_restarts: int = 3,
+        rank_timeout: float = 60.0,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...

@@ -6,7 +6,6 @@ each of them, and leave their commits there.
 
 from __future__ import annotations
 
-import os
 import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, cast
 
 from threadpoolctl import threadpool_limits
 
+from gbdt.cores import usable_cores
 from neural.commits import Commit
 from neural.lone_communicator import LoneCommunicator
 from neural.model import FloatArray, Inputs, IntArray
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from collectives import Communicator
 
 PLACES = ("threads", "processes")
+
+# How long a process waits for another one that is alive and still computes; those that are not are found by silence.
+_SECONDS_OF_A_STEP = 600.0
 
 
 @dataclass(frozen=True)
@@ -51,9 +54,12 @@ def train_here(
     place: str,
     survivor: Survivor,
     on_commit: Callable[[Commit], None] | None = None,
-    timeout: float = 24 * 3600.0,
+    rank_timeout: float = 60.0,
 ) -> Trained:
-    """Train on this machine; `survivor` keeps the commits of processes, `on_commit` sees those of threads."""
+    """Train on this machine; `survivor` keeps the commits of processes, `on_commit` sees those of threads.
+
+    A process that gives no sign of life for `rank_timeout` seconds is lost, however long it may compute.
+    """
     if n_ranks == 1:
         communicator = cast("Communicator", LoneCommunicator())
         return train(communicator, job, *rows.shards(0, 1), start=survivor.commit, on_commit=on_commit)
@@ -64,7 +70,7 @@ def train_here(
 
         def generation(n_left: int, start: Commit | None) -> Trained:
             try:
-                return _train_processes(job, mapped, n_left, timeout)
+                return _train_processes(job, mapped, n_left, rank_timeout)
             except RanksLostError:
                 commit = mapped.read_commit()
                 if commit is not None:
@@ -90,12 +96,22 @@ def _train_threads(
     return results[0]
 
 
-def _train_processes(job: Job, mapped: MappedRows, n_ranks: int, timeout: float) -> Trained:
+def _train_processes(job: Job, mapped: MappedRows, n_ranks: int, rank_timeout: float) -> Trained:
+    import cloudpickle
+
     from collectives import CollectiveError, JoinOptions, RankFailedError
     from collectives.launch import launch_processes
 
-    options = JoinOptions(shared_memory=True)
-    outcomes = launch_processes(rank_work, n_ranks, (job, mapped), options=options, timeout=timeout)
+    outcomes = launch_processes(
+        rank_work,
+        n_ranks,
+        (job, mapped),
+        options=JoinOptions(shared_memory=True, timeout=_SECONDS_OF_A_STEP, join_timeout=max(60.0, rank_timeout)),
+        timeout=None,
+        silence_timeout=rank_timeout,
+        # Modules of the user may be defined in a notebook.
+        dumps=cloudpickle.dumps,
+    )
     failed = [outcome for outcome in outcomes if outcome.failed]
     if not failed:
         return cast(Trained, outcomes[0].result)
@@ -103,7 +119,7 @@ def _train_processes(job: Job, mapped: MappedRows, n_ranks: int, timeout: float)
         if outcome.error is not None and not isinstance(outcome.error, CollectiveError):
             raise outcome.error
     lost = [outcome for outcome in failed if isinstance(outcome.error, RankFailedError)]
-    told = "; ".join(f"rank {each.rank}: exit code {each.exit_code}" for each in lost or failed)
+    told = "; ".join(f"{each.error} (exit code {each.exit_code})" for each in lost or failed)
     raise RanksLostError(told, n_ranks - max(1, len(lost)))
 
 
@@ -123,8 +139,7 @@ def work_in_process(communicator: Communicator, job: Job, mapped: MappedRows) ->
 
 def threads_of_a_rank(n_ranks_of_host: int) -> int:
     """Threads of the linear algebra (and of torch) of one rank: its share of the cores."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, cores // n_ranks_of_host)
+    return max(1, usable_cores() // n_ranks_of_host)
 
 
 # What a new process runs: a name of its own, so that tests can put a process into trouble.

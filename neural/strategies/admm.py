@@ -9,6 +9,7 @@ ranks have handed in last. The sum lives on a parameter server that may be read 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -31,12 +32,14 @@ class ADMM(Strategy):
 
     name = "admm"
     synchronous = False
+    own_optimisers = True
     rho: float = 1.0
     local_epochs: int = 5
     rounds: int = 1
     staleness: int = 0
     _multiplier: FloatArray | None = field(init=False, default=None)
     _server: ParameterServerStrategy = field(init=False)
+    _restored: dict[str, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.rho > 0:
@@ -63,6 +66,7 @@ class ADMM(Strategy):
 
     def begin(self, context: RankContext) -> None:
         self._multiplier = None
+        self._restored = {}
         self._server.begin(context)
 
     def begin_epoch(self, context: RankContext) -> None:
@@ -75,6 +79,9 @@ class ADMM(Strategy):
         self._handed_in = self._consensus.copy()
         self._server.begin_epoch(context)
         self._n_rounds = 0
+        if self._restored:
+            self._own, self._multiplier = self._restored["own"], self._restored["multiplier"]
+            self._handed_in, self._n_rounds = self._restored["handed_in"], int(self._restored["n_rounds"])
 
     def train_epoch(self, context: RankContext) -> None:
         first_step = context.epoch * context.batches.steps_per_epoch
@@ -117,6 +124,14 @@ class ADMM(Strategy):
         """The consensus after everybody has handed in for the last time."""
         self._consensus = self._server.meet(context)
         context.model.parameters[...] = self._consensus
+
+    def rank_state(self) -> dict[str, Any]:
+        own = {"own": self._own, "multiplier": self._multiplier, "handed_in": self._handed_in}
+        return {**self._server.rank_state(), **own, "n_rounds": self._n_rounds}
+
+    def restore_rank(self, state: dict[str, Any]) -> None:
+        self._server.restore_rank(state)
+        self._restored = state  # taken up when there are weights on a server
 
     def end(self, context: RankContext) -> None:
         self._server.end(context)

@@ -50,6 +50,8 @@ class Strategy(ABC):
     elastic: ClassVar[bool] = True
     # Whether all ranks apply the same updates, so that batch normalisation can be synchronised inside a step.
     synchronous: ClassVar[bool] = True
+    # Whether the optimiser of each rank has gone its own way at the end of an epoch.
+    own_optimisers: ClassVar[bool] = False
 
     @classmethod
     def option_names(cls) -> list[str]:
@@ -72,6 +74,10 @@ class Strategy(ABC):
     def finish_epoch(self, context: RankContext) -> None:  # noqa: B027
         """Leave the model of the group in `context.model` on every rank."""
 
+    def has_result(self, context: RankContext) -> bool:
+        """Whether the model after this epoch is what a user asked for; early stopping looks at no other."""
+        return True
+
     def end(self, context: RankContext) -> None:  # noqa: B027
         """Give back what `begin` took."""
 
@@ -81,6 +87,13 @@ class Strategy(ABC):
 
     def restore(self, state: dict[str, Any]) -> None:  # noqa: B027
         """Take back what `state` returned; called after `begin`."""
+
+    def rank_state(self) -> dict[str, Any]:
+        """Arrays that this rank alone has and needs to go on exactly; of the same names on all ranks."""
+        return {}
+
+    def restore_rank(self, state: dict[str, Any]) -> None:  # noqa: B027
+        """Take back what `rank_state` returned on this rank, after `restore`; not called where other ranks go on."""
 
 
 class SteppedStrategy(Strategy):

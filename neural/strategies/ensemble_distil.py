@@ -2,7 +2,7 @@
 
 First every rank trains a teacher of its own on its own rows. For the last epochs all ranks know all teachers and train
 one student together, on batches of all rows, towards the mean of the teachers' answers. Until then the model of the
-group is the teacher of rank 0.
+group is the teacher of rank 0, which has seen the rows of that rank alone and is never the result.
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ class EnsembleDistil(SteppedStrategy):
 
     name = "ensemble_distil"
     synchronous = False
+    own_optimisers = True
     distil_epochs: int | None = None
     soft: float = 0.9
     temperature: float = 2.0
@@ -143,9 +144,19 @@ class EnsembleDistil(SteppedStrategy):
         self._teachers = self._own[None] if context.world_size == 1 else context.communicator.all_gather(self._own)
         set_vector(context.model, self._teachers[0])
 
+    def has_result(self, context: RankContext) -> bool:
+        return self._distils(context)
+
     def state(self) -> dict[str, Any]:
         return {} if self._teachers is None else {"teachers": self._teachers.copy()}
 
     def restore(self, state: dict[str, Any]) -> None:
         if "teachers" in state:
             self._teachers = np.array(state["teachers"])
+
+    def rank_state(self) -> dict[str, Any]:
+        return {"own": self._own}
+
+    def restore_rank(self, state: dict[str, Any]) -> None:
+        # Set, so that the optimiser of a teacher is not begun again.
+        self._own = state["own"]

@@ -222,6 +222,12 @@ class FedAvg(Strategy):
         self._velocity = np.array(state["velocity"])
         self._n_rounds = int(state["n_rounds"])
 
+    def rank_state(self) -> dict[str, Any]:
+        return self._sum.state()
+
+    def restore_rank(self, state: dict[str, Any]) -> None:
+        self._sum.restore(state)
+
 
 def _check_numbers(options: FedAvg) -> None:
     at_least_one = ("n_clients", "local_epochs")

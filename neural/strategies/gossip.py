@@ -36,6 +36,7 @@ class Gossip(SteppedStrategy):
 
     name = "gossip"
     synchronous = False
+    own_optimisers = True
     neighbours: Literal["ring", "random"] = "ring"
     interval: int = 1
     towards: float = 1.0
@@ -126,6 +127,14 @@ class Gossip(SteppedStrategy):
             weighted = parameters * parameters.dtype.type(weight_of_rank(context))
             parameters[...] = context.communicator.all_reduce(weighted)
         average_buffers(context)
+
+    def rank_state(self) -> dict[str, Any]:
+        told = {f"told {rank}": values.copy() for rank, values in self._told.items()}
+        return {"own": self._own, "n_meetings": self._n_meetings, **told}
+
+    def restore_rank(self, state: dict[str, Any]) -> None:
+        self._own, self._n_meetings = state["own"], int(state["n_meetings"])
+        self._told = {int(name.split()[1]): values for name, values in state.items() if name.startswith("told ")}
 
 
 def _ring(context: RankContext) -> list[int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -28,6 +29,7 @@ class LocalSGD(SteppedStrategy):
 
     name = "local_sgd"
     synchronous = False
+    own_optimisers = True
     interval: int = 8
     synchronous_epochs: int = 0
     send_above: float = 0.0
@@ -81,6 +83,12 @@ class LocalSGD(SteppedStrategy):
         if self._n_apart:
             self._average(context)
         average_buffers(context)
+
+    def rank_state(self) -> dict[str, Any]:
+        return self._sum.state()
+
+    def restore_rank(self, state: dict[str, Any]) -> None:
+        self._sum.restore(state)
 
 
 def average_buffers(context: RankContext) -> None:

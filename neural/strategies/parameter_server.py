@@ -47,6 +47,7 @@ class ParameterServerStrategy(SteppedStrategy):
 
     name = "parameter_server"
     synchronous = False
+    own_optimisers = True
     consistency: Literal["bsp", "ssp", "asp"] = "bsp"
     staleness: int | None = None
     backup_workers: int = 0
@@ -61,6 +62,7 @@ class ParameterServerStrategy(SteppedStrategy):
     _pulling: Handle[FloatArray] | None = field(init=False, default=None)
     _advancing: Handle[int] | None = field(init=False, default=None)
     _server: ParameterServer | None = field(init=False, default=None)
+    _restored: dict[str, Any] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.consistency not in ("bsp", "ssp", "asp"):
@@ -108,6 +110,7 @@ class ParameterServerStrategy(SteppedStrategy):
         self._n_epochs = 0
         self._n_passes = 0
         self._n_counted = 0
+        self._restored = {}
         rows = context.shard
         if rows.replicated:
             # Whoever is fast does more, so everybody draws from all rows: none must count less for its owner's speed.
@@ -160,6 +163,9 @@ class ParameterServerStrategy(SteppedStrategy):
             self._weights = self._make_weights(context)
             self._weights.init(parameters)
             self._unsent = np.zeros_like(parameters)
+            if self._restored:
+                self._unsent[...] = self._restored["unsent"]
+                self._weights.restore(self._unsent)
         # What was left out of earlier pushes belongs to this worker's model alone until it is sent.
         parameters += self._unsent
         self._sent_since_pull = np.zeros_like(parameters)
@@ -268,6 +274,13 @@ class ParameterServerStrategy(SteppedStrategy):
         context.history.add_bytes(sent - self._n_counted)
         self._n_counted = sent
         return values
+
+    def rank_state(self) -> dict[str, Any]:
+        return {"unsent": self._unsent.copy(), "n_passes": self._n_passes}
+
+    def restore_rank(self, state: dict[str, Any]) -> None:
+        self._restored = state  # taken up when there are weights on a server
+        self._n_passes = int(state["n_passes"])
 
     def end(self, context: RankContext) -> None:
         self._resources.close()

@@ -36,6 +36,9 @@ class WholeWeights:
         self._size = len(values)
         self.store.init(_KEY, np.append(values, values.dtype.type(0)), parts=self.parts)
 
+    def restore(self, unsent: FloatArray) -> None:
+        """Go on where earlier pushes have left this out."""
+
     def push(self, change: FloatArray, n_batches: int) -> FloatArray:
         """Add a change; what of it was sent."""
         self.store.push_async(_KEY, np.append(change, change.dtype.type(n_batches)))
@@ -99,6 +102,9 @@ class BlockWeights:
         self._n_blocks = -(-len(values) // _BLOCK)
         # The last row holds the count.
         self.store.init_rows(_KEY, self._n_blocks + 1, (_BLOCK,), values.dtype, parts=self.parts)
+
+    def restore(self, unsent: FloatArray) -> None:
+        self._left = unsent.copy()
 
     def push(self, change: FloatArray, n_batches: int) -> FloatArray:
         blocks = np.zeros((self._n_blocks + 1, _BLOCK), change.dtype)

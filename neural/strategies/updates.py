@@ -31,6 +31,15 @@ class UpdateSum:
         if self.send_above and context.settings.compression is not None:
             raise ValueError("send_above and compression exclude each other: set send_above=0 or compression=None")
 
+    def state(self) -> dict[str, FloatArray]:
+        """What waits to be sent from this rank."""
+        return {f"waiting {key}": values.copy() for key, values in self._waiting.items()}
+
+    def restore(self, state: dict[str, FloatArray]) -> None:
+        """Take back what `state` returned."""
+        prefix = "waiting "
+        self._waiting = {name[len(prefix) :]: values for name, values in state.items() if name.startswith(prefix)}
+
     def __call__(self, context: RankContext, key: str, values: FloatArray) -> FloatArray:
         """The sum over ranks of `values`: a change of the parameters, with or without the buffers behind them."""
         if context.world_size == 1:

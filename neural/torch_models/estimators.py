@@ -12,7 +12,7 @@ from neural.estimators.parameters import stores_parameters
 from neural.estimators.tasks import NeuralClassifier, NeuralRegressor
 from neural.model import FloatArray
 from neural.schedules import ScheduleName
-from neural.targets import Targets
+from neural.targets import ClassTargets, Targets
 
 if TYPE_CHECKING:
     from neural.torch_models.model import TorchPlan
@@ -33,7 +33,9 @@ class _Module:
 
         if not isinstance(self.module, torch.nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {self.module!r}")
-        return TorchPlan(self.module, loss_of(self.loss, self._classifies), table.dtype, seed)
+        n_outputs = {targets.n_outputs} | ({len(targets.classes)} if isinstance(targets, ClassTargets) else set())
+        loss = loss_of(self.loss, self._classifies)
+        return TorchPlan(self.module, loss, table.dtype, seed, tuple(sorted(n_outputs)))
 
 
 class DMLTorchClassifier(_Module, NeuralClassifier):
@@ -67,6 +69,7 @@ class DMLTorchClassifier(_Module, NeuralClassifier):
         n_ranks: int | None = None,
         backend: Backend = "auto",
         max_restarts: int = 3,
+        rank_timeout: float = 60.0,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...
@@ -108,6 +111,7 @@ class DMLTorchRegressor(_Module, NeuralRegressor):
         n_ranks: int | None = None,
         backend: Backend = "auto",
         max_restarts: int = 3,
+        rank_timeout: float = 60.0,
         dtype: Literal["auto", "float32", "float64"] = "auto",
         random_state: Any = None,
     ) -> None: ...

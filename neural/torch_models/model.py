@@ -6,6 +6,7 @@ Losses are those of `neural.losses`; torch carries their gradient from the outpu
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -16,21 +17,24 @@ import torch
 from neural.losses import Loss, make_loss
 from neural.model import FloatArray, Inputs, LayerReady, Model, ParameterPart, Pass
 from neural.random_numbers import hash_of
+from neural.torch_models.batch_norm import NormsOverRanks
+from neural.torch_models.row_noise import RowNoise
 
 _ROWS_OF_A_PREDICTION = 2048
 
 
 @dataclass(frozen=True)
 class TorchPlan:
-    """A module with its initial parameters, and the loss of its outputs."""
+    """A module with its initial parameters, the loss of its outputs, and how many there may be (None: any number)."""
 
     module: Any
     loss: str
     dtype: str = "float32"
     seed: int = 0
+    n_outputs: tuple[int, ...] | None = None
 
     def build(self) -> TorchModel:
-        return TorchModel(copy.deepcopy(self.module), make_loss(self.loss), self.dtype, self.seed)
+        return TorchModel(copy.deepcopy(self.module), make_loss(self.loss), self.dtype, self.seed, self.n_outputs)
 
 
 class TorchModel(Model):
@@ -40,8 +44,12 @@ class TorchModel(Model):
     registered to the first, whatever the order in which torch finishes them.
     """
 
-    def __init__(self, module: Any, loss: Loss, dtype: str, seed: int) -> None:
+    def __init__(
+        self, module: Any, loss: Loss, dtype: str, seed: int, n_outputs: tuple[int, ...] | None = None
+    ) -> None:
         self.module = module.to(getattr(torch, dtype))
+        self._n_outputs = n_outputs
+        self._norms = NormsOverRanks(self.module)
         self.loss = loss
         self._seed = seed
         self._outputs: Any = None
@@ -93,12 +101,10 @@ class TorchModel(Model):
 
     def outputs(self, inputs: Inputs) -> FloatArray:
         self.module.eval()
+        self._norms.begin(None)
         starts = range(0, max(1, inputs.shape[0]), _ROWS_OF_A_PREDICTION)
         with torch.no_grad():
-            pieces = [
-                _as_matrix(self.module(_tensor(inputs[first : first + _ROWS_OF_A_PREDICTION]))).numpy()
-                for first in starts
-            ]
+            pieces = [self._scores(inputs[first : first + _ROWS_OF_A_PREDICTION]).numpy() for first in starts]
         return np.concatenate(pieces)
 
     def compute_gradients(
@@ -109,17 +115,41 @@ class TorchModel(Model):
         self._missing = list(self._expected)
         self._next_layer = self.n_layers - 1
         loss = 0.0
-        if len(targets):
+        self._norms.begin(pass_)
+        if len(targets) or self._norms.meet:
             self.module.train()
             with torch.random.fork_rng(devices=[]):
-                torch.manual_seed(hash_of(self._seed, "torch", pass_.step, int(pass_.row_numbers[0])) >> 1)
-                self._outputs = _as_matrix(self.module(_tensor(inputs)))
-                scores = self._outputs.detach().numpy().copy()
-                loss, slopes = self.loss.value_and_gradient(scores, targets, pass_.weights)
+                torch.manual_seed(hash_of(self._seed, "torch", pass_.step, *pass_.row_numbers[:1].tolist()) >> 1)
+                with RowNoise(self._seed, pass_):
+                    self._outputs = self._scores(inputs)
+                slopes = self._outputs.detach().numpy().copy()
+                if len(targets):
+                    loss, slopes = self.loss.value_and_gradient(slopes, targets, pass_.weights)
                 self._outputs.backward(torch.from_numpy(slopes * slopes.dtype.type(1.0 / pass_.n_rows)))
         while self._next_layer >= 0:  # layers that did not take part in this pass
             self._report_next()
         return loss / pass_.n_rows
+
+    def _scores(self, inputs: Inputs) -> Any:
+        """What the module says of rows, [row, output]."""
+        outputs = self.module(_tensor(inputs))
+        n_rows = inputs.shape[0]
+        if not isinstance(outputs, torch.Tensor):
+            raise TypeError(
+                f"module must return one tensor with a row of outputs for each row, got a {type(outputs).__name__}: "
+                f"wrap it in a module that returns the tensor to learn from"
+            )
+        if outputs.dim() == 0 or outputs.shape[0] != n_rows:
+            raise ValueError(
+                f"module must return outputs for each of {n_rows} rows, got a tensor of shape {tuple(outputs.shape)}"
+            )
+        scores = outputs if outputs.dim() == 2 else outputs.reshape(n_rows, math.prod(outputs.shape[1:]))
+        if self._n_outputs is not None and scores.shape[1] not in self._n_outputs:
+            wanted = " or ".join(map(str, self._n_outputs))
+            raise ValueError(
+                f"module must have {wanted} outputs for this y, got {scores.shape[1]}: change its last layer"
+            )
+        return scores
 
     def loss_of_outputs(self, outputs: FloatArray, targets: Any) -> float:
         return self.loss.value(outputs, targets)
@@ -155,7 +185,3 @@ def _tensor(inputs: Inputs) -> Any:
         raise TypeError("a torch module takes dense rows: X is a sparse matrix")
     # Rows that are mapped from a file are read-only, which torch does not know.
     return torch.from_numpy(inputs if inputs.flags.writeable else inputs.copy())
-
-
-def _as_matrix(outputs: Any) -> Any:
-    return outputs if outputs.dim() == 2 else outputs.reshape(len(outputs), -1)

@@ -10,7 +10,8 @@ import pytest
 
 from collectives import CollectiveError, Communicator, JoinOptions, Listener, Rendezvous, join
 from collectives.launch import run_processes, run_threads
-from collectives.spinning import spin_for, usable_cores
+from collectives.spinning import spin_for
+from gbdt.cores import usable_cores
 from tests.collectives import oracle, ranks
 
 FEW_TYPES = [np.dtype("l"), np.dtype("d"), oracle.SPLIT]

@@ -14,6 +14,7 @@ import pytest
 from collectives import AbortedError, ClosedError, Communicator, JoinOptions, MismatchError, PeerLostError, Reducer
 from collectives.faults import Fault
 from collectives.launch import Outcome, launch_processes, run_processes, run_threads
+from collectives.session import PROBE_SECONDS
 from tests.collectives import ranks
 
 KINDS = {
@@ -264,3 +265,46 @@ def test_closing_waits_for_started_calls_and_not_for_itself() -> None:
         return handle.wait(60.0)
 
     assert run_threads(work, 2) == [2, 2]
+
+
+def broadcast_then_answer(communicator: Communicator) -> float:
+    """The root is late; what the others wait for lies before their answers on its connections."""
+    if communicator.rank == 0:
+        time.sleep(2 * PROBE_SECONDS)
+    told = communicator.broadcast(np.full(3, 7.0), 0)
+    if communicator.rank:
+        communicator.send(told, 0)
+        return float(told[0])
+    return float(sum(communicator.recv(np.empty(3), peer)[0] for peer in range(1, communicator.world_size)))
+
+
+def swap_with_late_neighbour(communicator: Communicator) -> float:
+    """Messages between two ranks while a third is late for a collective."""
+    rank, other = communicator.rank, communicator.rank ^ 1
+    if rank == 2:
+        time.sleep(2 * PROBE_SECONDS)
+    total = communicator.reduce(np.ones(3), root=3)
+    assert (total is None) == (rank != 3)
+    found = communicator.send_recv(np.full(2, float(rank)), other, np.empty(2), other)
+    return float(communicator.all_reduce(found)[0])
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+def test_a_late_rank_may_receive_messages_after_a_collective(transport: str) -> None:
+    assert run_threads(broadcast_then_answer, 3, transport=transport) == [14.0, 7.0, 7.0]
+    assert run_threads(swap_with_late_neighbour, 4, transport=transport) == [6.0] * 4
+
+
+@pytest.mark.parametrize("n_before", [0, 2])
+@pytest.mark.parametrize("transport", ["memory", "tcp"])
+def test_a_message_and_a_collective_that_wait_for_each_other_are_told_at_once(transport: str, n_before: int) -> None:
+    def work(communicator: Communicator) -> None:
+        for _ in range(n_before):
+            communicator.barrier()
+        if communicator.rank == 0:
+            communicator.recv(np.empty(3), 1)
+        else:
+            communicator.broadcast(np.empty(3), 0)
+
+    with pytest.raises(MismatchError, match=r"rank 0 is in send .*rank 1 in broadcast"):
+        run_threads(work, 2, transport=transport, options=JoinOptions(timeout=20))

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import pickle
+import signal as signals
+import threading
+import time
+from concurrent.futures import CancelledError
 from typing import Any
 
 import dask.array as da
@@ -13,6 +17,7 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.base import clone
 
+from dask_backend import worker_store
 from dask_backend.cluster import DaskCluster
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
@@ -105,15 +110,115 @@ def test_workers_are_found_while_the_client_forgets_them(given: Client, monkeypa
     assert found.memory() > 0.0
 
 
-def test_an_asynchronous_client_is_refused(cluster: LocalCluster) -> None:
+def test_fits_and_predictions_of_an_asynchronous_client_are_awaited(cluster: LocalCluster) -> None:
     X, y = data()
+    lazy = in_partitions(X, 2), in_partitions(y, 2)
+    ticks = []
+
+    async def tick() -> None:
+        while True:
+            ticks.append(1)
+            await asyncio.sleep(0.01)
+
+    async def fit() -> tuple[DMLGBMRegressor, np.ndarray]:
+        async with Client(cluster.scheduler_address, asynchronous=True) as own:
+            ticking = asyncio.ensure_future(tick())
+            given = await DMLGBMRegressor(n_estimators=2).fit(*lazy, client=own)
+            model = await DMLGBMRegressor(n_estimators=3).fit(*lazy)
+            ticking.cancel()
+            predicted = await model.predict(lazy[0])
+            assert given.fit_report_.n_ranks == 2
+            return model, await own.compute(predicted)
+
+    model, predicted = asyncio.run(fit())
+    local = DMLGBMRegressor(n_estimators=3).fit(X, y)
+    assert isinstance(model, DMLGBMRegressor)
+    assert model.booster_.to_bytes() == local.booster_.to_bytes()
+    assert (predicted == local.predict(X)).all()
+    assert len(ticks) > 2  # the event loop went on meanwhile
+
+
+def test_a_fit_that_is_no_longer_awaited_ends(cluster: LocalCluster, client: Client) -> None:
+    X, y = data()
+    lazy = in_partitions(X, 2), in_partitions(y, 2)
 
     async def fit() -> None:
         async with Client(cluster.scheduler_address, asynchronous=True, set_as_default=False) as own:
-            DMLGBMRegressor().fit(in_partitions(X, 2), in_partitions(y, 2), client=own)
+            begun = asyncio.Event()
+            loop = asyncio.get_running_loop()
+            fitting = asyncio.ensure_future(
+                DMLGBMRegressor(n_estimators=1_000_000).fit(
+                    *lazy, client=own, callbacks=[lambda state: loop.call_soon_threadsafe(begun.set)]
+                )
+            )
+            await begun.wait()
+            fitting.cancel()
+            await fitting
 
-    with pytest.raises(ValueError, match=r"fit needs a synchronous client, but .* is asynchronous"):
+    with pytest.raises(asyncio.CancelledError):
         asyncio.run(fit())
+    assert set(client.run(lambda: len(worker_store._stores)).values()) == {0}
+
+
+def _prefixes(dask_scheduler: Any) -> set[str]:
+    return {prefix for prefix in dask_scheduler.task_prefixes if prefix.startswith("dmlgbm")}
+
+
+def test_the_dashboard_tells_the_steps_of_a_fit_apart(given: Client) -> None:
+    X, y = data()
+    lazy = in_partitions(X, 2), in_partitions(y, 2)
+    DMLGBMRegressor(n_estimators=1).fit(*lazy, eval_set=[lazy], client=given)
+    steps = {prefix.split("-")[1] if "-" in prefix else "" for prefix in given.run_on_scheduler(_prefixes)}
+    assert {"read", "described", "sample", "summary", "bin", "watch", "rank"} <= steps
+    assert "" not in steps  # Dask takes words of eight letters such as "describe" for hashes and drops them
+
+
+def slow_reading(X: pd.DataFrame, n_partitions: int) -> Any:
+    def slow(part: pd.DataFrame) -> pd.DataFrame:  # inside a function, so that workers need not import this file
+        time.sleep(2.0)
+        return part
+
+    return in_partitions(X, n_partitions).map_partitions(slow, meta=X)
+
+
+def _n_finished(dask_scheduler: Any) -> int:
+    return sum(task.state == "memory" and "slow" in str(task.key) for task in dask_scheduler.tasks.values())
+
+
+def _n_tasks(dask_scheduler: Any) -> int:
+    return len(dask_scheduler.tasks)
+
+
+def test_tasks_that_are_cancelled_end_in_a_clear_error(cluster: LocalCluster) -> None:
+    X, y = data()
+    with Client(cluster, set_as_default=False) as own:
+        slow = own.persist(slow_reading(X, 2))
+        timer = threading.Timer(0.5, own.cancel, (slow,), {"force": True})
+        timer.start()
+        with pytest.raises(CancelledError, match=r"Tasks of this fit were cancelled.* persist it again"):
+            DMLGBMRegressor(n_estimators=2).fit(slow, in_partitions(y, 2), client=own)
+        timer.join()
+
+
+def test_interrupt_while_reading_leaves_no_reads(given: Client) -> None:
+    X, y = data()
+    slow = slow_reading(X, 40)  # takes 40 s on two workers
+
+    def interrupt() -> None:
+        while not given.run_on_scheduler(_n_finished):
+            time.sleep(0.1)
+        signals.pthread_kill(threading.main_thread().ident, signals.SIGINT)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt) as caught:
+        DMLGBMRegressor(n_estimators=2).fit(slow, in_partitions(y, 40), client=given)
+    thread.join()
+    deadline = time.monotonic() + 20
+    while given.run_on_scheduler(_n_tasks) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert given.run_on_scheduler(_n_tasks) == 0
+    assert caught.tb is not None  # which still holds all that the fit had
 
 
 def test_what_is_no_client_is_refused() -> None:

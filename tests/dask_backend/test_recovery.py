@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal as signals
 import subprocess
@@ -16,9 +17,10 @@ import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client, LocalCluster, Status
 
-from dask_backend import worker_store
+from dask_backend import cluster as cluster_module
+from dask_backend import heartbeats, worker_store
 from dmlgbm import DMLGBMRegressor
 from gbdt.ranks.losses import TrainingLostError
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
@@ -243,3 +245,129 @@ def test_kill_at_a_random_moment_does_not_change_the_model(seed: int, quiet: DML
             timer.join()
         assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
         assert model.evals_result_ == quiet.evals_result_
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("iteration", [0, 4])
+def test_frozen_worker_is_left_out_and_does_not_change_the_model(
+    fragile: Client, quiet: DMLGBMRegressor, iteration: int
+) -> None:
+    """A process that is stopped keeps its connections; Dask itself would wait for it for five minutes."""
+    X, y = lazy_data()
+    estimator().fit(X, y)  # so that nothing is compiled within the time below
+    victim = worker_processes(fragile)[0]
+
+    def freeze() -> None:
+        os.kill(victim, signals.SIGSTOP)
+
+    if iteration == 0:
+        freeze()  # before anything is read
+    began = time.monotonic()
+    try:
+        model, _ = fit_disturbed(fragile, freeze, iteration)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signals.SIGKILL)
+    assert time.monotonic() - began < 100  # 30 s of silence, and what a busy machine takes for the rest
+    assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    assert model.evals_result_ == quiet.evals_result_
+    if iteration:
+        assert "has not been heard of for 30 s (worker_timeout)" in model.fit_report_.losses[0]
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(240)
+def test_frozen_worker_is_waited_for_as_long_as_asked(fragile: Client, quiet: DMLGBMRegressor) -> None:
+    X, y = lazy_data()
+    estimator().fit(X, y)
+    victim = worker_processes(fragile)[0]
+    try:
+        model, _ = fit_disturbed(fragile, lambda: os.kill(victim, signals.SIGSTOP), worker_timeout=20)
+        assert "has not been heard of for 20 s (worker_timeout)" in model.fit_report_.losses[0]
+        assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(victim, signals.SIGKILL)
+    # Its nanny starts it anew: nobody else has to.
+    fragile.wait_for_workers(2, timeout=60)
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(240)
+def test_frozen_worker_that_goes_on_in_time_is_not_lost(fragile: Client, quiet: DMLGBMRegressor) -> None:
+    victim = worker_processes(fragile)[0]
+
+    def freeze() -> None:
+        os.kill(victim, signals.SIGSTOP)
+        threading.Timer(2.0, os.kill, (victim, signals.SIGCONT)).start()
+
+    model, _ = fit_disturbed(fragile, freeze)
+    assert model.fit_report_.losses == []
+    assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+
+
+def pause(is_paused: bool, dask_worker: Any) -> None:
+    """What the worker's memory monitor does at 80 % of its memory."""
+    dask_worker.status = Status.paused if is_paused else Status.running
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(240)
+def test_paused_worker_goes_on_training(fragile: Client, quiet: DMLGBMRegressor) -> None:
+    first = next(iter(fragile.scheduler_info(n_workers=-1)["workers"]))
+    model, _ = fit_disturbed(fragile, lambda: fragile.run(pause, True, workers=[first]))
+    assert model.fit_report_.losses == []
+    assert model.fit_report_.n_ranks == 2
+    assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    # The next fit does without it.
+    model, _ = fit_disturbed(fragile, lambda: fragile.run(pause, False, workers=[first]))
+    assert model.fit_report_.n_ranks == 1
+    assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(180)
+def test_cluster_that_stays_without_workers_ends_in_a_clear_error(
+    fragile: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (heartbeats, cluster_module):
+        monkeypatch.setattr(module, "SECONDS_WITHOUT_WORKERS", 3.0)
+    with pytest.raises(TrainingLostError, match=r"has had no workers that take tasks for .* s: start workers"):
+        fit_disturbed(fragile, lambda: fragile.cluster.scale(0))
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(180)
+def test_workers_that_come_later_take_over_from_all_that_were_lost(fragile: Client, quiet: DMLGBMRegressor) -> None:
+    """Also when the last ones go while what the first ones held is placed again."""
+
+    def scale_down_and_up() -> None:
+        fragile.cluster.scale(0)
+        threading.Timer(8.0, fragile.cluster.scale, (1,)).start()
+
+    model, _ = fit_disturbed(fragile, scale_down_and_up)
+    assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
+    assert model.fit_report_.n_ranks == 1
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(240)
+def test_killed_scheduler_ends_in_an_error_that_speaks_of_checkpoints(tmp_path: Path) -> None:
+    address_file, folder = str(tmp_path / "scheduler.json"), tmp_path / "kept"
+    dask, both = [sys.executable, "-m", "dask"], ["--no-dashboard", "--scheduler-file", address_file]
+    scheduler = subprocess.Popen([*dask, "scheduler", "--port", "0", *both])
+    worker = subprocess.Popen([*dask, "worker", "--nthreads", "1", "--no-nanny", *both])
+    try:
+        with Client(scheduler_file=address_file, timeout=60) as client:
+            client.wait_for_workers(1, timeout=60)
+            X, y = lazy_data()
+            kill = At(6, lambda: os.kill(scheduler.pid, signals.SIGKILL))
+            model = DMLGBMRegressor(n_estimators=100_000, checkpoint_dir=folder)
+            with pytest.raises(TrainingLostError, match=r"scheduler at .* was lost: .* With checkpoint_dir set"):
+                model.fit(X, y, callbacks=[kill])
+    finally:
+        for process in (scheduler, worker):
+            process.kill()
+            process.wait(timeout=10)
+    assert list(folder.iterdir())  # what another fit goes on from

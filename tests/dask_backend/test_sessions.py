@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from distributed import Client, LocalCluster, Security
+from distributed import Client, LocalCluster, Security, worker_client
 
 from dask_backend import worker_store
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
@@ -63,6 +63,32 @@ def _fit_in_a_task(seed: int) -> bytes:
 def test_a_fit_inside_a_task_uses_the_cluster(client: Client) -> None:
     found = client.gather([client.submit(_fit_in_a_task, seed, pure=False) for seed in range(2)])
     assert found == [fit_locally(seed).booster_.to_bytes() for seed in range(2)]
+
+
+def _fit_as_worker_client(seed: int) -> tuple[bytes, int]:
+    with worker_client() as own:
+        found = fit_lazily(seed, own).booster_.to_bytes()
+        return found, own.submit(lambda: 7, pure=False).result()  # the task has not come back before its time
+
+
+def _fit_in_a_thread_of_a_task(seed: int) -> bytes:
+    with worker_client() as own, ThreadPoolExecutor(1) as pool:
+        return pool.submit(fit_lazily, seed, own).result().booster_.to_bytes()
+
+
+def test_a_fit_inside_a_task_that_has_left_its_queue_uses_the_cluster(client: Client) -> None:
+    futures = [client.submit(_fit_as_worker_client, seed, pure=False) for seed in range(2)]
+    in_thread = client.submit(_fit_in_a_thread_of_a_task, 0, pure=False)
+    expected = [fit_locally(seed).booster_.to_bytes() for seed in range(2)]
+    assert client.gather(futures) == [(each, 7) for each in expected]
+    assert in_thread.result() == expected[0]
+    # Every thread of a worker is at its place again.
+    assert set(client.run(_size_of_pool).values()) == {1}
+    assert client.gather([client.submit(_fit_in_a_task, 0, pure=False)]) == expected[:1]
+
+
+def _size_of_pool(dask_worker: Any) -> int:
+    return len(dask_worker.executors["default"]._threads)
 
 
 def _kept() -> int:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +26,14 @@ from tests.neural.runs import alone, job, rows
 KILLED_IN_EPOCH = 3
 
 
-def die_once(communicator: Communicator, job: Job, mapped: MappedRows) -> Trained | None:
+def die_once(communicator: Communicator, job: Job, mapped: MappedRows, number: int = signal.SIGKILL) -> Trained | None:
     """The work of a process; rank 1 of the first generation is killed in its fourth epoch."""
     step, mark = AllReduce.step, mapped.folder / "killed"
 
     def step_or_die(self: AllReduce, context: RankContext, batch: Batch) -> float:
         if context.epoch == KILLED_IN_EPOCH and not mark.exists():
             mark.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
+            os.kill(os.getpid(), number)
         return step(self, context, batch)
 
     if communicator.rank == 1:
@@ -51,6 +53,51 @@ def test_the_others_go_on_to_the_weights_of_a_quiet_run(n_ranks: int, monkeypatc
     assert "after 3 epochs: rank 1" in survivor.losses[0]
     assert [len(epoch["ranks"]) for epoch in trained.progress.epochs] == [n_ranks] * 3 + [n_ranks - 1] * 3
     np.testing.assert_allclose(trained.parameters, alone(asked, X, y).parameters, rtol=0, atol=1e-9)
+
+
+def stop_once(communicator: Communicator, job: Job, mapped: MappedRows) -> Trained | None:
+    return die_once(communicator, job, mapped, signal.SIGSTOP)
+
+
+@pytest.mark.fault
+def test_a_stopped_process_is_lost_within_the_timeout(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows()
+    asked = job(max_epochs=6)
+    monkeypatch.setattr(local, "rank_work", stop_once)
+    survivor = Survivor(asked, max_restarts=1)
+    trained = train_here(asked, LocalRows(X, y), 2, "processes", survivor, rank_timeout=10.0)
+    assert "after 3 epochs: rank 1 gave no sign of life for 10 s" in survivor.losses[0]
+    np.testing.assert_allclose(trained.parameters, alone(asked, X, y).parameters, rtol=0, atol=1e-9)
+
+
+NOTEBOOK = """
+import numpy as np, torch
+from dmlgbm import DMLTorchClassifier
+
+class Doubled(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = torch.nn.Linear(3, 2)
+
+    def forward(self, rows):
+        return 2 * self.inner(rows)
+
+X = np.random.default_rng(0).normal(size=(60, 3))
+y = (X[:, 0] > 0).astype(int)
+models = [DMLTorchClassifier(Doubled(), max_epochs=3, random_state=0, backend="processes", n_ranks=n) for n in (1, 2)]
+models[1].module.load_state_dict(models[0].module.state_dict())
+one, two = (model.fit(X, y).parameters_ for model in models)
+np.testing.assert_allclose(one, two, rtol=0, atol=1e-9)
+print("the same")
+"""
+
+
+@pytest.mark.slow
+def test_modules_of_a_notebook_reach_the_processes() -> None:
+    pytest.importorskip("torch")
+    # Code without a file, as a notebook has it.
+    done = subprocess.run([sys.executable, "-c", NOTEBOOK], capture_output=True, text=True, check=False, timeout=110)
+    assert done.stdout.strip() == "the same", done.stderr
 
 
 @pytest.mark.fault

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import time
 from typing import Any
 
 import numpy as np
 import pytest
 
+from collectives import Communicator
+from collectives.launch import run_threads
+from collectives.session import PROBE_SECONDS
 from neural.batches import BatchSource
+from neural.context import RankContext
 from neural.plans import NetworkPlan
 from neural.random_numbers import hash_of
 from neural.settings import TrainingSettings
@@ -16,9 +21,9 @@ from neural.shards import RowShard
 from neural.strategies import make_strategy, strategy_names
 from neural.strategies.client_rows import ClientRows
 from neural.strategies.fedavg import FedAvg
-from neural.strategies.gossip import random_pairs
+from neural.strategies.gossip import Gossip, random_pairs
 from neural.strategies.pipeline import stage_bounds
-from neural.training import Job
+from neural.training import Job, Trained, train
 from tests.neural.runs import N_FEATURES, SGD, accuracy, agreeing, alone, job, rows, scattered, together
 from tests.reference import shared_training as reference
 
@@ -166,6 +171,21 @@ def test_every_row_belongs_to_one_client(partition: Any) -> None:
 
 
 # Gossip, ADMM, ensembles.
+
+
+def test_gossip_waits_for_a_late_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    X, y = rows()
+    asked = job("gossip", {"interval": 10}, max_epochs=2, **SGD)
+    quiet = agreeing(together(asked, X, y, 3))
+    finish = Gossip.finish_epoch
+
+    def finish_late(self: Gossip, context: RankContext) -> None:
+        finish(self, context)
+        if context.rank == 1:  # the others wait in the collective that ends the epoch; then neighbours meet
+            time.sleep(2 * PROBE_SECONDS)
+
+    monkeypatch.setattr(Gossip, "finish_epoch", finish_late)
+    np.testing.assert_array_equal(agreeing(together(asked, X, y, 3)).parameters, quiet.parameters)
 
 
 def test_ring_gossip_is_the_mean_of_neighbours_after_every_step() -> None:
@@ -363,3 +383,31 @@ def test_bad_options_are_named(strategy: str, options: dict[str, Any]) -> None:
 def test_every_strategy_is_known_by_its_name() -> None:
     for name in strategy_names():
         assert make_strategy(name).name == name
+
+
+# Early stopping.
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_early_stopping_of_a_distilled_ensemble_sees_students_only(watched: bool) -> None:
+    X, y = rows()
+    # No epoch is ever better than the first one that counts.
+    asked = job("ensemble_distil", {"distil_epochs": 8}, max_epochs=14, patience=3, tolerance=100.0)
+
+    def work(communicator: Communicator) -> Trained:
+        shards = [RowShard.of_all(X, y, communicator.rank, communicator.world_size) for _ in range(2)]
+        return train(communicator, asked, shards[0], shards[1] if watched else None)
+
+    trained = agreeing(run_threads(work, 2))
+    assert trained.progress.best_epoch == 6
+    assert len(trained.progress.epochs) == 10
+    assert all(("score" in epoch) == watched for epoch in trained.progress.epochs)
+    if watched:
+        score = trained.progress.epochs[6]["score"]
+        assert accuracy(asked, trained, X, y) == pytest.approx(score)
+
+
+def test_a_target_score_waits_for_the_student() -> None:
+    X, y = rows()
+    asked = job("ensemble_distil", {"distil_epochs": 3}, max_epochs=6, target_score=-100.0)
+    assert len(agreeing(together(asked, X, y, 2)).progress.epochs) == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import pickle
 
 import numpy as np
@@ -14,10 +15,21 @@ from neural.batches import BatchSource  # noqa: E402
 from neural.model import Pass  # noqa: E402
 from neural.settings import TrainingSettings  # noqa: E402
 from neural.shards import RowShard  # noqa: E402
+from neural.strategies import strategy_names  # noqa: E402
 from neural.torch_models.estimators import DMLTorchClassifier, DMLTorchRegressor  # noqa: E402
 from neural.torch_models.model import TorchPlan  # noqa: E402
 from neural.training import Job  # noqa: E402
-from tests.neural.runs import N_CLASSES, N_FEATURES, alone, job, rows, together  # noqa: E402
+from tests.neural.runs import (  # noqa: E402
+    N_CLASSES,
+    N_FEATURES,
+    Sharding,
+    agreeing,
+    alone,
+    job,
+    rows,
+    scattered,
+    together,
+)
 
 
 def module() -> torch.nn.Module:
@@ -108,3 +120,131 @@ def test_what_is_no_module_is_refused() -> None:
         DMLTorchClassifier("net").fit(np.eye(4), [0, 1, 0, 1])
     with pytest.raises(ValueError, match="no parameters"):
         DMLTorchClassifier(torch.nn.ReLU()).fit(np.eye(4), [0, 1, 0, 1])
+
+
+# What depends on rows beside each other, or on chance.
+
+
+class Convolved(torch.nn.Module):
+    """Dropout as a layer, of channels and as a function; both batch normalisations, one of them over places."""
+
+    def __init__(self, norm: type = torch.nn.BatchNorm1d) -> None:
+        super().__init__()
+        self.first = torch.nn.Conv1d(1, 3, 3)
+        self.channels = torch.nn.Dropout1d(0.3)
+        self.norms = torch.nn.ModuleList([norm(3), norm(8, momentum=None, affine=False)])
+        self.second = torch.nn.Linear(3 * (N_FEATURES - 2), 8)
+        self.last = torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Dropout(0.5), torch.nn.Linear(8, N_CLASSES))
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        hidden = self.norms[0](self.channels(self.first(X[:, None])))
+        hidden = torch.nn.functional.dropout(self.second(torch.relu(hidden).flatten(1)), 0.2, self.training)
+        return self.last(self.norms[1](hidden))
+
+
+@pytest.mark.parametrize("norm", [torch.nn.BatchNorm1d, torch.nn.SyncBatchNorm])
+@pytest.mark.parametrize("share", [RowShard.of_all, scattered])
+def test_dropout_and_batch_norm_are_those_of_one_process(norm: type, share: Sharding) -> None:
+    X, y = rows()
+    torch.manual_seed(0)
+    settings = TrainingSettings(max_epochs=3, batch_size=7, learning_rate=1e-2, optimiser="adam")
+    asked = Job(TorchPlan(Convolved(norm).double(), "logistic", "float64", 5), settings, True)
+    single = alone(asked, X, y)
+    for n_ranks in (2, 3):
+        several = agreeing(together(asked, X, y, n_ranks, share))
+        np.testing.assert_allclose(several.parameters, single.parameters, rtol=0, atol=1e-8)
+        np.testing.assert_allclose(several.buffers, single.buffers, rtol=0, atol=1e-8)
+
+
+def test_batch_norm_over_ranks_has_the_moments_of_torch() -> None:
+    X, y = rows(96)
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(torch.nn.Linear(N_FEATURES, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 4)).double()
+    settings = TrainingSettings(max_epochs=1, batch_size=96, learning_rate=1e-2, optimiser="sgd")
+    trained = agreeing(together(Job(TorchPlan(net, "logistic", "float64"), settings, True), X, y, 3))
+    own = copy.deepcopy(net)
+    torch.nn.functional.cross_entropy(own(torch.from_numpy(X)), torch.from_numpy(y)).backward()
+    stepped = [(value - 1e-2 * value.grad).detach().numpy().ravel() for value in own.parameters()]
+    np.testing.assert_allclose(trained.parameters, np.concatenate(stepped), rtol=0, atol=1e-12)
+    moments = np.concatenate([own[1].running_mean.numpy(), own[1].running_var.numpy()])
+    np.testing.assert_allclose(trained.buffers, moments, rtol=0, atol=1e-12)
+
+
+def test_dropout_leaves_out_the_share_it_should() -> None:
+    plan = TorchPlan(
+        torch.nn.Sequential(torch.nn.Linear(50, 40), torch.nn.Dropout(0.25)).double(), "squared", "float64"
+    )
+    model = plan.build()
+    masks = []
+    for step in range(2):
+        model.compute_gradients(np.ones((200, 50)), np.zeros((200, 40)), Pass(step, np.arange(200), 200))
+        masks.append((model._outputs == 0).numpy())
+    assert all(abs(mask.mean() - 0.25) < 0.02 for mask in masks)
+    assert 0.3 < (masks[0] != masks[1]).mean() < 0.45  # 2 * 0.25 * 0.75
+
+
+class Noisy(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(N_FEATURES, N_CLASSES)
+
+    def forward(self, X: torch.Tensor) -> torch.Tensor:
+        return self.inner(X + 0.1 * torch.randn_like(X))
+
+
+@pytest.mark.parametrize(
+    ("net", "message"),
+    [
+        (Noisy(), "would differ with the number of ranks"),
+        (
+            torch.nn.Sequential(
+                torch.nn.Unflatten(1, (3, 4)),
+                torch.nn.InstanceNorm1d(3, track_running_stats=True),
+                torch.nn.Flatten(),
+                torch.nn.Linear(12, N_CLASSES),
+            ),
+            "track_running_stats=False",
+        ),
+    ],
+)
+def test_what_several_ranks_cannot_do_alike_is_refused(net: torch.nn.Module, message: str) -> None:
+    X, y = rows()
+    model = DMLTorchClassifier(net, max_epochs=1, random_state=0)
+    model.fit(X, y)
+    with pytest.raises(ValueError, match=message):
+        clone(model).set_params(n_ranks=2).fit(X, y)
+    clone(model).set_params(n_ranks=2, strategy="local_sgd").fit(X, y)
+
+
+class Pair(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(N_FEATURES, N_CLASSES)
+
+    def forward(self, X: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.inner(X), X
+
+
+def test_outputs_that_do_not_fit_are_named() -> None:
+    X, y = rows()
+    with pytest.raises(TypeError, match=r"must return one tensor .* got a tuple"):
+        DMLTorchClassifier(Pair()).fit(X, y)
+    with pytest.raises(ValueError, match="must have 4 outputs for this y, got 3"):
+        DMLTorchClassifier(torch.nn.Linear(N_FEATURES, 3)).fit(X, y)
+    with pytest.raises(ValueError, match="must have 1 or 2 outputs for this y, got 4"):
+        DMLTorchClassifier(torch.nn.Linear(N_FEATURES, 4)).fit(X, y > 1)
+    with pytest.raises(ValueError, match="must have 2 outputs for this y, got 1"):
+        DMLTorchRegressor(torch.nn.Linear(N_FEATURES, 1)).fit(X, X[:, :2])
+    with pytest.raises(ValueError, match="for each of 200 rows, got a tensor of shape"):
+        DMLTorchClassifier(torch.nn.Sequential(torch.nn.Linear(N_FEATURES, 4), torch.nn.Flatten(0))).fit(X, y)
+
+
+@pytest.mark.parametrize("strategy", strategy_names())
+def test_every_strategy_takes_torch_modules_or_refuses_them_in_words(strategy: str) -> None:
+    X, y = rows()
+    model = DMLTorchClassifier(module(), max_epochs=2, n_ranks=2, strategy=strategy, random_state=0)
+    if strategy in ("admm", "ensemble_distil", "pipeline", "tensor"):
+        with pytest.raises(ValueError, match=f"strategy '{strategy}'"):
+            model.fit(X, y)
+    else:
+        assert model.fit(X, y).n_iter_ == 2

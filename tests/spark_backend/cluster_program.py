@@ -21,6 +21,7 @@ from spark_tables import mixed_frame, on_spark
 from spark_tables import signal as signal_of
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor, GridSearchCV
+from gbdt.threads import limited_threads
 
 
 class SlowTree(DecisionTreeClassifier):
@@ -106,8 +107,12 @@ def search_over_bins(session: Any) -> dict[str, Any]:
     estimator, grid = DMLGBMClassifier(num_leaves=5), {"n_estimators": [2, 4], "learning_rate": [0.1, 0.3]}
     expected = model_selection.GridSearchCV(estimator, grid, cv=3).fit(X, y)
     found = GridSearchCV(estimator, grid, cv=3, backend=session).fit(X, y)
+    with limited_threads(1):  # this machine, as far as the choice of "auto" goes
+        small_machine = GridSearchCV(estimator, grid, cv=3).fit(X, y).search_report_
     scores = "mean_test_score"
     return {
+        "auto chooses the larger cluster and says so": small_machine.backend == "spark"
+        and 'chose "spark"' in str(small_machine),
         "search over bins is the same": found.cv_results_[scores].tolist() == expected.cv_results_[scores].tolist(),
         "folds are binned once": found.search_report_.counters["folds_prepared"] == 3,
     }

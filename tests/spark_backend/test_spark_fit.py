@@ -153,6 +153,40 @@ def test_predictions_are_lazy_columns_equal_to_local_ones(spark: Any) -> None:
     assert np.array_equal([row.probability for row in rows], expected[1])
 
 
+def test_predictions_fit_the_evaluators_of_spark_ml(spark: Any) -> None:
+    from pyspark.ml.evaluation import (
+        BinaryClassificationEvaluator,
+        MulticlassClassificationEvaluator,
+        RegressionEvaluator,
+    )
+    from pyspark.ml.linalg import VectorUDT
+    from sklearn.metrics import accuracy_score, log_loss, mean_squared_error, roc_auc_score
+
+    random = np.random.default_rng(0)
+    table = pd.DataFrame(random.normal(size=(90, 2)), columns=["a", "b"])
+    two = (table["a"] + random.normal(size=90) > 0).astype(int)
+    three = two + (table["b"] > 1)
+    frame = on_spark(spark, table.assign(two=two, three=three, y=table["a"] ** 2), 2)
+    binary = DMLGBMClassifier(n_estimators=3, num_leaves=4).fit(table, two)
+    predicted = binary.predict(binary.predict_proba(binary.predict_proba(frame, raw_score=True)))
+    assert dict(predicted.dtypes)["prediction"] == "double"
+    assert all(isinstance(predicted.schema[name].dataType, VectorUDT) for name in ("probability", "rawPrediction"))
+    area = roc_auc_score(two, binary.predict_proba(table)[:, 1])
+    for raw in ("rawPrediction", "probability"):
+        evaluator = BinaryClassificationEvaluator(labelCol="two", rawPredictionCol=raw)
+        assert evaluator.evaluate(predicted) == pytest.approx(area)
+    several = DMLGBMClassifier(n_estimators=3, num_leaves=4).fit(table, three)
+    predicted = several.predict(several.predict_proba(frame))
+    evaluator = MulticlassClassificationEvaluator(labelCol="three", metricName="accuracy")
+    assert evaluator.evaluate(predicted) == pytest.approx(accuracy_score(three, several.predict(table)))
+    evaluator = MulticlassClassificationEvaluator(labelCol="three", metricName="logLoss")
+    assert evaluator.evaluate(predicted) == pytest.approx(log_loss(three, several.predict_proba(table)))
+    model = DMLGBMRegressor(n_estimators=3, num_leaves=4).fit(table, table["a"] ** 2)
+    evaluator = RegressionEvaluator(labelCol="y", metricName="mse")
+    error = mean_squared_error(table["a"] ** 2, model.predict(table))
+    assert evaluator.evaluate(model.predict(frame)) == pytest.approx(error)
+
+
 def test_columns_are_checked_before_anything_runs(spark: Any) -> None:
     frame = spark.createDataFrame([(1.0, 2.0)], ["a", "b"])
     with pytest.raises(TypeError, match="y must be the name of a column of X, because X is a Spark DataFrame"):

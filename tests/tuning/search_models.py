@@ -54,6 +54,22 @@ class DeadlyTree(TracedTree):
         return self
 
 
+class BusyTree(TracedTree):
+    """Takes its time in many small steps, and writes a file named `ended` when it stops, whatever the reason."""
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True) -> Self:
+        until = time.monotonic() + self.pause
+        if self.log is not None:
+            (Path(self.log) / f"{self.max_depth}-{uuid.uuid4().hex}").touch()
+        try:
+            while time.monotonic() < until:
+                time.sleep(0.01)
+        finally:
+            if self.log is not None:
+                (Path(self.log) / f"ended-{uuid.uuid4().hex}").touch()
+        return DecisionTreeClassifier.fit(self, X, y, sample_weight, check_input)
+
+
 class FussyTree(DecisionTreeClassifier):
     """Fails to fit at some depths."""
 

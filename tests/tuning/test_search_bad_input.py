@@ -74,7 +74,7 @@ def test_error_score_raise_raises_the_models_own_error(n_jobs: int, rows: Any) -
 def test_backends_that_do_not_exist_are_refused(rows: Any) -> None:
     with pytest.raises(ValueError, match="backend must be one of 'auto', 'local', 'dask', 'spark'"):
         GridSearchCV(FussyTree(), {}, backend="sparc").fit(*rows)
-    with pytest.raises(TypeError, match=r"a distributed.Client or a SparkSession, got 3 of type int"):
+    with pytest.raises(TypeError, match=r"a distributed.Client, a SparkSession or a SparkContext, got 3 of type int"):
         GridSearchCV(FussyTree(), {}, backend=3).fit(*rows)
 
 
@@ -88,6 +88,15 @@ def test_a_backend_whose_package_is_missing_says_what_to_install(rows: Any, monk
     monkeypatch.setitem(registry._DISTRIBUTED, "spark", missing)
     with pytest.raises(ExecutorError, match=r"needs pyspark.*pip install \"dmlgbm\[spark\]\""):
         GridSearchCV(FussyTree(), {}, backend="spark").fit(*rows)
+
+
+def test_auto_runs_locally_in_a_process_of_spark_connect(rows: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyspark.sql")
+    monkeypatch.setenv("SPARK_CONNECT_MODE_ENABLED", "1")
+    monkeypatch.setenv("SPARK_REMOTE", "sc://localhost:1")
+    search = GridSearchCV(FussyTree(), {"max_depth": [1]}, cv=2).fit(*rows)
+    assert search.search_report_.backend == "local"
+    assert search.search_report_.notes == []
 
 
 @pytest.mark.parametrize(

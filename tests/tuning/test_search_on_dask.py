@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,9 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from search_equality import require_same_results
-from search_models import DeadlyTree, TracedTree, fits_in
+from search_models import BusyTree, DeadlyTree, TracedTree, fits_in
 from sklearn import model_selection
+from sklearn.base import clone
 
 from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score, cross_validate
 from tuning import collections
@@ -117,6 +120,17 @@ def test_a_closed_client_is_refused(rows: Any) -> None:
         GridSearchCV(TracedTree(), GRID, backend=gone).fit(*rows)
 
 
+def test_a_cluster_without_workers_is_refused_with_the_remedy(rows: Any) -> None:
+    with (
+        LocalCluster(n_workers=0, processes=False, dashboard_address=None) as cluster,
+        Client(cluster, set_as_default=False) as empty,
+        pytest.raises(
+            ExecutorError, match=r"has no workers: start some.*client.wait_for_workers\(1\).*backend=\"local\""
+        ),
+    ):
+        GridSearchCV(TracedTree(), GRID, backend=empty).fit(*rows)
+
+
 @pytest.mark.fault
 def test_a_lost_dask_worker_does_not_change_the_results(rows: Any, tmp_path: Path) -> None:
     log = tmp_path / "log"
@@ -141,3 +155,40 @@ def test_workers_are_found_while_the_client_forgets_them(client: Client, monkeyp
 
     monkeypatch.setattr(client, "_update_scheduler_info", overtaken)
     assert sorted(DaskExecutor(client, None).threads_of_workers().values()) == [1, 1]
+
+
+def test_searches_on_a_client_are_copied_and_nested(client: Client, rows: Any, tmp_path: Path) -> None:
+    inner = GridSearchCV(TracedTree(), {"max_depth": [1, 2]}, cv=2, backend=client)
+    for copied in (clone(inner), copy.deepcopy(inner), clone(clone(inner).fit(*rows))):
+        assert copied.backend is client
+        assert copied.get_params()["estimator__max_depth"] == 3
+    theirs = model_selection.GridSearchCV(TracedTree(), {"max_depth": [1, 2]}, cv=2)
+    expected = model_selection.cross_val_score(theirs, *rows, cv=2)
+    np.testing.assert_array_equal(model_selection.cross_val_score(inner, *rows, cv=2), expected)
+    grid = {"estimator__random_state": [0, 1]}
+    nested = model_selection.GridSearchCV(theirs, grid, cv=2).fit(*rows)
+    # Inside a fit of another search a search runs where it is, whatever it was told.
+    for backend, of_inner in ((client, client), (client, "dask"), ("local", client)):
+        inner.set_params(backend=of_inner)
+        journal = tmp_path / f"{backend!s:.5}{of_inner!s:.5}"
+        ours = GridSearchCV(inner, grid, cv=2, backend=backend, journal=journal)
+        require_same_results(ours.fit(*rows), nested)
+
+
+@pytest.mark.parametrize("model", [BusyTree, TracedTree], ids=["in steps", "in one call"])
+def test_fits_that_a_time_budget_leaves_do_not_block_the_next_search(
+    client: Client, rows: Any, tmp_path: Path, model: Any
+) -> None:
+    GridSearchCV(model(), {"max_depth": [1]}, cv=2, backend=client).fit(*rows)
+    started = time.monotonic()
+    with pytest.raises(TimeoutError, match="time_budget ended before any candidate"):
+        GridSearchCV(
+            model(log=str(tmp_path), pause=300.0), GRID, cv=2, backend=client, time_budget=3.0, refit=False
+        ).fit(*rows)
+    assert len(fits_in(tmp_path)) >= 1
+    GridSearchCV(TracedTree(), GRID, cv=2, backend=client).fit(*rows)
+    while model is BusyTree and len(list(tmp_path.glob("ended-*"))) < len(list(tmp_path.glob("[0-9]*"))):
+        assert time.monotonic() - started < 100
+        time.sleep(0.05)
+    assert time.monotonic() - started < 100
+    assert all(count == 0 for count in client.run(_searches_kept).values())

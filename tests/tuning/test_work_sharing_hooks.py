@@ -150,7 +150,6 @@ def test_warnings_come_with_each_fit_and_not_with_the_preparation() -> None:
 @pytest.mark.parametrize(
     ("parameters", "fit_params"),
     [
-        ({"early_stopping": True}, {}),
         ({"warm_start": True}, {}),
         ({"verbose": 1}, {}),
         ({"random_state": np.random.RandomState(0)}, {}),

@@ -2,17 +2,19 @@
 
 Shared arguments and folds are scattered: Dask copies them to a worker when the first unit there needs them, and the
 worker keeps them for the search. The scheduler itself runs a task again that loses its worker, up to its own limit;
-beyond it the driver decides. Data whose last holder died is scattered anew from the client, which still has it.
+beyond it the driver decides. Data whose last holder died is scattered anew from the client, which still has it. Dask
+does not end a task that runs: units that are not wanted any more are stopped on their workers (`stoppable.py`).
 """
 
 from __future__ import annotations
 
+import contextlib
 import math
 import os
 import queue
 import threading
 import uuid
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from time import monotonic
 from typing import Any
 
@@ -22,11 +24,14 @@ from distributed import Client, Future, KilledWorker, get_client, get_worker
 from tuning.calls import SearchData, SharedArguments, Split
 from tuning.executors import wire
 from tuning.executors.base import Done, Event, ExecutorError, Lost
+from tuning.executors.stoppable import StoppableUnits
 from tuning.executors.worker_threads import fit_environment
 from tuning.plan import UnitResult, WorkUnit, run_unit
 
 _POLL_SECONDS = 0.5
 _SECONDS_KNOWN = 1.0
+# For workers to hear that units are not wanted any more; one that does not answer is not waited for.
+_SECONDS_TO_TELL = 5.0
 
 
 def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
@@ -46,7 +51,8 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
     executor = DaskExecutor(client, n_jobs)
     if not executor.threads_of_workers():
         raise ExecutorError(
-            f"The Dask cluster at {client.scheduler_info()['address']} has no workers: start or scale them first."
+            f"The Dask cluster at {client.scheduler_info()['address']} has no workers: start some, with "
+            'cluster.scale(n) for example, and wait for them with client.wait_for_workers(1), or use backend="local".'
         )
     return executor
 
@@ -70,6 +76,7 @@ class DaskExecutor:
         self._client = client
         self._limit = n_jobs if n_jobs is not None and n_jobs > 0 else None
         self._search = uuid.uuid4().hex
+        self._round = 0  # units of an earlier one were cancelled
         self._values: dict[str, Any] = {}
         self._futures: dict[str, Future[Any]] = {}
         self._waiting: dict[int, tuple[WorkUnit, int]] = {}
@@ -129,13 +136,26 @@ class DaskExecutor:
         running, self._running = list(self._running.values()), {}
         if running:
             self._client.cancel(running, force=True)
+            self._tell_workers(_stop, self._search, self._round)
+            self._round += 1
 
     def close(self) -> None:
         self.cancel()
         self._futures.clear()
         self._values.clear()
         if self._client.status == "running":
-            self._client.run(_forget, self._search, on_error="ignore")
+            self._tell_workers(_forget, self._search)
+
+    def _tell_workers(self, function: Callable[..., None], *given: Any) -> None:
+        """Run a function on all workers that answer in time."""
+
+        def tell() -> None:
+            with contextlib.suppress(Exception):  # a cluster that is gone runs nothing
+                self._client.run(function, *given, on_error="ignore")
+
+        telling = threading.Thread(target=tell, name="dmlgbm-dask", daemon=True)
+        telling.start()
+        telling.join(_SECONDS_TO_TELL)
 
     def traffic(self) -> dict[str, int]:
         return {"bytes_placed": self._n_bytes_placed, "bytes_of_units": self._n_bytes_of_units}
@@ -157,6 +177,7 @@ class DaskExecutor:
         future = self._client.submit(
             _run,
             self._search,
+            self._round,
             data,
             n_threads,
             os.getpid(),
@@ -223,25 +244,40 @@ def _size(value: Any) -> int:
 
 _searches: dict[tuple[str, str], SearchData] = {}
 _lock = threading.Lock()
+_units = StoppableUnits()
 
 
 def _run(
-    search: str, unit: bytes, n_threads: int, client_process: int, shared: SharedArguments, splits: dict[str, Split]
+    search: str,
+    round_number: int,
+    unit: bytes,
+    n_threads: int,
+    client_process: int,
+    shared: SharedArguments,
+    splits: dict[str, Split],
 ) -> tuple[str, bytes]:
     worker = get_worker()
     address = str(worker.address)
     # Catching warnings changes the whole process: only where no other unit runs in it, nor the client.
     alone = worker.state.nthreads == 1 and os.getpid() != client_process
-    with _lock:
-        kept = _searches.setdefault((search, address), SearchData(shared, {}))
-        kept.splits = {**kept.splits, **splits}
-        # Units in other threads have their own number of threads and share the memory.
-        data = SearchData(shared, kept.splits, kept.memory, n_threads)
-    with fit_environment(n_threads):
-        result = wire.portable(run_unit(wire.loads(unit), data, keep_warnings=alone))
-    return address, wire.dumps(result)
+
+    def run() -> bytes:
+        with _lock:
+            kept = _searches.setdefault((search, address), SearchData(shared, {}))
+            kept.splits = {**kept.splits, **splits}
+            # Units in other threads have their own number of threads and share the memory.
+            data = SearchData(shared, kept.splits, kept.memory, n_threads)
+        with fit_environment(n_threads):
+            return wire.dumps(wire.portable(run_unit(wire.loads(unit), data, keep_warnings=alone)))
+
+    return address, _units.run(search, round_number, run) or b""
+
+
+def _stop(search: str, round_number: int) -> None:
+    _units.stop(search, round_number)
 
 
 def _forget(search: str, dask_worker: Any = None) -> None:
+    _units.stop(search, math.inf)
     with _lock:
         _searches.pop((search, str(dask_worker.address)), None)

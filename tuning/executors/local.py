@@ -144,13 +144,14 @@ class LocalExecutor:
             self._n_bytes_placed += sum(worker.place(name, self._placed[name]) for name in sorted(names))
             worker.start(number, data, n_threads)
         except OSError:
+            worker.require_start()
             self._lost.append(self._lost_unit(worker))
             return
         self._n_bytes_of_units += len(data)
 
     def _event(self, worker: Worker) -> Event:
         try:
-            number, result = wire.loads(worker.connection.recv_bytes())
+            number, result = worker.answer()
         except (EOFError, OSError):
             return self._lost_unit(worker)
         worker.units.remove(number)

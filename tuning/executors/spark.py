@@ -3,7 +3,8 @@
 Shared arguments, row numbers of folds and, for estimators that share work, the folds as bins are broadcast: Spark
 brings them to each executor once, and a Python worker there keeps what it unpacked for the search. Every unit is a job
 in a thread of the driver: results come as they are ready, and one call cancels all jobs of a search. Spark itself runs
-a task again that loses its executor, up to its own limit; beyond it the driver of the search decides.
+a task again that loses its executor, up to its own limit; beyond it the driver of the search decides. Other jobs may
+hold every slot for hours: nothing but the results of units is waited for without a deadline.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import re
 import shutil
 import uuid
 from collections.abc import Hashable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from time import monotonic
 from typing import Any
 
-from pyspark import inheritable_thread_target
+from pyspark import SparkContext, inheritable_thread_target
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
@@ -30,11 +32,17 @@ from tuning.executors.worker_threads import fit_environment
 from tuning.plan import UnitResult, WorkUnit, run_unit
 
 _POLL_SECONDS = 0.5
-_LONGEST_REASON = 300
+_SECONDS_TO_CANCEL = 5.0
+_SECONDS_TO_FORGET = 2.0
+# Of a long message, how much to show of its beginning and of its end, where the cause is.
+_FIRST_CHARACTERS, _LAST_CHARACTERS = 200, 600
 
 
 def open_spark(session: Any, n_jobs: int | None) -> SparkExecutor:
-    """An executor on the given session, or on the active one."""
+    """An executor on the given session, on that of the given context, or on the active one."""
+    if isinstance(session, SparkContext):
+        _require_running(session)
+        session = SparkSession(session)
     if session is None:
         session = SparkSession.getActiveSession()
         if session is None:
@@ -44,13 +52,16 @@ def open_spark(session: Any, n_jobs: int | None) -> SparkExecutor:
             )
     if not isinstance(session, SparkSession):
         raise TypeError(
-            f"backend must be a pyspark.sql.SparkSession of a classic application, got a {type(session).__module__}."
-            f"{type(session).__qualname__}; Spark Connect has no broadcasts."
+            "backend must be a SparkSession or SparkContext of a classic application, got a "
+            f"{type(session).__module__}.{type(session).__qualname__}; Spark Connect has no broadcasts."
         )
-    context = session.sparkContext
+    _require_running(session.sparkContext)
+    return SparkExecutor(session, n_jobs)
+
+
+def _require_running(context: SparkContext) -> None:
     if context._jsc is None or context._jsc.sc().isStopped():
         raise ExecutorError("The SparkSession is stopped: make a new one with SparkSession.builder.getOrCreate().")
-    return SparkExecutor(session, n_jobs)
 
 
 class SparkExecutor:
@@ -67,6 +78,7 @@ class SparkExecutor:
         self._broadcasts: dict[Hashable, Any] = {}
         self._waiting: dict[int, tuple[WorkUnit, int]] = {}
         self._running: set[int] = set()
+        self._jobs: set[Future[None]] = set()
         self._finished: queue.SimpleQueue[tuple[int, int, Event]] = queue.SimpleQueue()
         self._threads = ThreadPoolExecutor(2 * self.n_slots, thread_name_prefix="dmlgbm-spark")
         self._n_bytes_placed = 0
@@ -113,18 +125,21 @@ class SparkExecutor:
 
     def cancel(self) -> None:
         self._waiting.clear()
-        if self._running:
-            self._running.clear()
-            with contextlib.suppress(Exception):  # an application that is gone runs nothing
-                self._context.cancelJobGroup(self._group)
+        self._running.clear()
         self._round += 1
+        deadline = monotonic() + _SECONDS_TO_CANCEL
+        # A job that was just about to start is not there to be cancelled until a moment later.
+        while self._jobs and monotonic() < deadline:
+            self._cancel_jobs(self._group)
+            self._jobs = wait(self._jobs, timeout=_POLL_SECONDS).not_done
 
     def close(self) -> None:
         self.cancel()
-        self._threads.shutdown(wait=True)
-        with contextlib.suppress(Exception):  # as above
-            n_slots = self.n_slots
-            self._context.parallelize(range(n_slots), n_slots).foreach(_Forgetting(self._search))
+        forgetting = inheritable_thread_target(self._session)(self._forget)
+        if wait([self._threads.submit(forgetting)], timeout=_SECONDS_TO_FORGET).not_done:
+            self._cancel_jobs(f"{self._group}-end")
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with contextlib.suppress(Exception):  # an application that is gone keeps nothing
             for broadcast in self._broadcasts.values():
                 broadcast.destroy()
         self._broadcasts.clear()
@@ -134,7 +149,18 @@ class SparkExecutor:
 
     @property
     def _group(self) -> str:
-        return f"dmlgbm-search-{self._search}-{self._round}"
+        return f"dmlgbm-search-{self._search}"
+
+    def _cancel_jobs(self, group: str) -> None:
+        with contextlib.suppress(Exception):  # an application that is gone runs nothing
+            self._context.cancelJobGroup(group)
+
+    def _forget(self) -> None:
+        """In a thread: a task for each slot that is free soon."""
+        with contextlib.suppress(Exception):  # cancelled, or the application is gone
+            self._context.setJobGroup(f"{self._group}-end", "DMLGBM: end of a search", interruptOnCancel=True)
+            n_slots = self.n_slots
+            self._context.parallelize(range(n_slots), n_slots).foreach(_Forgetting(self._search))
 
     def _place(self, name: Hashable, value: Any) -> None:
         # Pickled here: Spark's own way would not take functions of the user's script along.
@@ -155,22 +181,25 @@ class SparkExecutor:
             task = _UnitTask(self._search, data, n_threads, self._broadcasts["shared"], splits, prepared)
             self._running.add(number)
             run = inheritable_thread_target(self._session)(self._run)
-            self._threads.submit(run, self._round, number, self._group, task)
+            self._jobs.add(self._threads.submit(run, self._round, number, task))
+        self._jobs = {job for job in self._jobs if not job.done()}
 
-    def _run(self, of_round: int, number: int, group: str, task: _UnitTask) -> None:
+    def _run(self, of_round: int, number: int, task: _UnitTask) -> None:
         """In a thread: one job from start to end."""
+        if of_round != self._round:
+            return
         event: Event
         try:
-            self._context.setJobGroup(group, f"DMLGBM: unit {number} of a search", interruptOnCancel=True)
+            self._context.setJobGroup(self._group, f"DMLGBM: unit {number} of a search", interruptOnCancel=True)
             (answer,) = self._context.parallelize([task.unit], 1).mapPartitions(task).collect()
             worker, data = answer
             event = Done(number, wire.loads(data), f"a Spark executor ({worker})")
         except PythonException as error:
-            reason = ExecutorError(f"A Spark executor could not run a unit: {_first_words(error)}")
+            reason = ExecutorError(f"A Spark executor could not run a unit: {_shortened(error)}")
+            reason.__cause__ = error
             event = Done(number, UnitResult([], error=reason), "a Spark executor")
         except Exception as error:  # noqa: BLE001 - whatever way Spark has to say that a job failed
-            n_attempts = int(self._context.getConf().get("spark.task.maxFailures", "4"))
-            event = Lost(number, "a Spark executor", f"was lost ({_first_words(error)})", n_attempts)
+            event = Lost(number, "a Spark executor", f"was lost ({_shortened(error)})", _n_attempts(error))
         self._finished.put((of_round, number, event))
 
     def _require_application(self) -> None:
@@ -187,9 +216,20 @@ def _about_java() -> str:
     return ""
 
 
-def _first_words(error: Exception) -> str:
-    lines = (line.strip() for line in str(error).splitlines())
-    return " ".join(line for line in lines if line and not line.startswith("at "))[:_LONGEST_REASON]
+def _n_attempts(error: Exception) -> int:
+    """How often Spark has run the task: in local mode once, elsewhere up to `spark.task.maxFailures` times."""
+    told = re.search(r"failed (\d+) times", str(error))
+    return 1 if told is None else int(told[1])
+
+
+def _shortened(error: Exception) -> str:
+    """What Spark says, without the frames of its own threads."""
+    told, _, _ = str(error).partition("Driver stacktrace:")
+    lines = (line.strip() for line in told.splitlines())
+    text = " ".join(line for line in lines if line and not line.startswith(("at ", "...")))
+    if len(text) <= _FIRST_CHARACTERS + _LAST_CHARACTERS:
+        return text
+    return f"{text[:_FIRST_CHARACTERS]} ... {text[-_LAST_CHARACTERS:]}"
 
 
 # On the executors.

@@ -7,25 +7,33 @@ need no `if __name__ == "__main__"`. Starting one takes about a second (numpy, s
 from __future__ import annotations
 
 import atexit
-import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 from collections import deque
 from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
+from typing import Any
 
+from gbdt.machine_code.python_process import python_command, python_environment
 from tuning.executors import wire
+from tuning.executors.base import ExecutorError
 from tuning.executors.local_worker import SHARED
 
-_START = (
-    "import sys, json; sys.path[:] = json.loads(sys.argv[2]); "
-    "from tuning.executors.local_worker import main; main(int(sys.argv[1]))"
-)
+# A worker that cannot import what it needs sends the reason as its only message; no pickle begins like this.
+_CANNOT_START = b"cannot start: "
+_PROGRAM = f"""
+try:
+    from tuning.executors.local_worker import main
+except BaseException:
+    import os, traceback
+    reason = {_CANNOT_START!r} + traceback.format_exc().encode()
+    os.write(int(sys.argv[1]), len(reason).to_bytes(4, "big") + reason)
+    sys.exit(1)
+main(int(sys.argv[1]))
+"""
 _THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -45,10 +53,10 @@ class Worker:
         here, there = Pipe()
         with there:
             self._process = subprocess.Popen(
-                [sys.executable, "-c", _START, str(there.fileno()), json.dumps(sys.path)],
+                python_command(_PROGRAM, str(there.fileno())),
                 pass_fds=[there.fileno()],
                 stdin=subprocess.DEVNULL,
-                env={**dict.fromkeys(_THREAD_VARIABLES, str(n_threads)), **os.environ},
+                env={**dict.fromkeys(_THREAD_VARIABLES, str(n_threads)), **python_environment()},
                 process_group=0,  # a terminal's Ctrl-C reaches the client alone
             )
         self.connection: Connection = here
@@ -82,6 +90,20 @@ class Worker:
     def start(self, number: int, unit: bytes, n_threads: int) -> None:
         """Run a unit after those before it; the answer comes over the connection."""
         self.connection.send_bytes(wire.dumps(("unit", number, unit, n_threads)))
+
+    def answer(self) -> Any:
+        """What the worker says next; EOFError or OSError if it is gone, ExecutorError if none like it can start."""
+        data = self.connection.recv_bytes()
+        if data.startswith(_CANNOT_START):
+            reason = data.removeprefix(_CANNOT_START).decode(errors="replace")
+            raise ExecutorError(f"No worker process of this machine can start. The first one said:\n{reason}")
+        return wire.loads(data)
+
+    def require_start(self) -> None:
+        """Raise ExecutorError if a worker that cannot be reached has said why."""
+        with suppress(EOFError, OSError):
+            if self.connection.poll():
+                self.answer()
 
     def end_search(self) -> None:
         """Forget what was placed."""

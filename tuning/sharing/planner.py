@@ -53,7 +53,7 @@ def plan_sharing(calls: Sequence[FitCall], data: SearchData, n_slots: int) -> li
                 runner,
                 parts.affinity(group),
                 goes_on=key in planned_before,
-                prepared=None if data.shared.arguments.get("fit_params") else _prepared_rows(group),
+                prepared=_prepared_rows(group),
             ),
         )
         for key, group in groups.items()
@@ -91,12 +91,22 @@ def _work_of(parameters: Mapping[str, Any] | None, data: SearchData) -> _Candida
             estimator.set_params(**clone(dict(parameters), safe=False))
         if not is_plain_pipeline(estimator):
             return _CandidateWork("", described(estimator, data.shared.arguments.get("fit_params") or {}))
-        keys = prefix_keys(estimator)
+        return _work_of_pipeline(estimator)
     except Exception:  # noqa: BLE001 - parameters that cannot be set: the call itself says so
         return _NOTHING
-    final, rows = estimator.steps[-1][1], keys[-1] if keys else ""
-    shared_steps = rows or next((key for key in reversed(keys) if key is not None), None)
-    return _CandidateWork(shared_steps, None if rows is None else described(final, {}))
+
+
+def _work_of_pipeline(pipeline: Any) -> _CandidateWork:
+    """The steps before the last, which may be a Pipeline itself, one after the other as long as they can be shared."""
+    shared_steps: list[str] = []
+    final = pipeline
+    while is_plain_pipeline(final):
+        keys = prefix_keys(final)
+        shared_steps += [key for key in keys if key is not None][-1:]
+        if keys and keys[-1] is None:
+            return _CandidateWork(" ".join(shared_steps) or None, None)
+        final = final.steps[-1][1]
+    return _CandidateWork(" ".join(shared_steps), described(final, {}))
 
 
 def _may_go_on(calls: Sequence[FitCall], candidates: Mapping[int, _CandidateWork]) -> bool:

@@ -10,7 +10,7 @@ import numbers
 import pickle
 import threading
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -34,16 +34,27 @@ def prefix_keys(pipeline: Pipeline) -> list[str | None]:
     """For each step that is fitted before the last, a name of the steps up to it; None where sharing is in doubt."""
     keys: list[str | None] = []
     in_doubt = pipeline.memory is not None or bool(pipeline.verbose)
-    for place, (_, step) in enumerate(pipeline.steps[:-1]):
+    for place, (name, step) in enumerate(pipeline.steps[:-1]):
         if step is None or (isinstance(step, str) and step == "passthrough"):
             continue
-        in_doubt = in_doubt or not _repeats_itself(step)
+        in_doubt = in_doubt or _why_not_repeated(name, step) is not None
         keys.append(None if in_doubt else content_key((pipeline.transform_input, pipeline.steps[: place + 1])))
     return keys
 
 
-def fit_pipeline(pipeline: Pipeline, X: Any, y: Any, params: Mapping[str, Any], unit: UnitWork, split: str) -> Any:
-    """`Pipeline.fit` with the steps that other calls have fitted on the same rows."""
+def why_step_is_fitted_anew(pipeline: Pipeline) -> str | None:
+    """What keeps steps before the last from being shared, for people; None if nothing does."""
+    if all(key is not None for key in prefix_keys(pipeline)):
+        return None
+    if pipeline.memory is not None or pipeline.verbose:
+        return "it has a memory of its own" if pipeline.memory is not None else "it is verbose"
+    steps = [(name, step) for name, step in pipeline.steps[:-1] if hasattr(step, "get_params")]
+    reasons = (_why_not_repeated(name, step) for name, step in steps)
+    return next((reason for reason in reasons if reason is not None), "a step cannot be pickled")
+
+
+def fit_pipeline(pipeline: Pipeline, X: Any, y: Any, params: Mapping[str, Any], unit: UnitWork, rows: Hashable) -> Any:
+    """`Pipeline.fit` with the steps that other calls have fitted on the same rows, which have a name."""
     vars(pipeline).pop("fit", None)
     try:
         keys = prefix_keys(pipeline)
@@ -51,13 +62,13 @@ def fit_pipeline(pipeline: Pipeline, X: Any, y: Any, params: Mapping[str, Any], 
         return pipeline.fit(X, y, **params)
     final = pipeline.steps[-1][1]
     prefix = keys[-1] if keys else ""
-    shares_final = has_hooks(final) and prefix is not None
+    shares_final = prefix is not None and (has_hooks(final) or is_plain_pipeline(final))
     if shares_final:
-        unit.attach_final(final, (split, prefix))
+        unit.attach(final, (rows, prefix))
     else:
         unit.counters["fits"] += 1
     if any(key is not None for key in keys):
-        pipeline.memory = _PrefixMemory(iter(keys), unit, split)
+        pipeline.memory = _PrefixMemory(iter(keys), unit, rows)
     try:
         return pipeline.fit(X, y, **params)
     finally:
@@ -79,10 +90,10 @@ class _FittedStep:
 class _PrefixMemory:
     """The `memory` of one fit of a Pipeline, which asks for one step after the other."""
 
-    def __init__(self, keys: Iterator[str | None], unit: UnitWork, split: str) -> None:
+    def __init__(self, keys: Iterator[str | None], unit: UnitWork, rows: Hashable) -> None:
         self._keys = keys
         self._unit = unit
-        self._split = split
+        self._rows = rows
 
     def cache(self, function: Callable[..., tuple[Any, Any]], **options: Any) -> Callable[..., tuple[Any, Any]]:
         """scikit-learn's `function`, called with a step, X, y and more; it returns the output and the fitted step."""
@@ -99,7 +110,7 @@ class _PrefixMemory:
                 fitted.append((output, step))
                 return _kept(output, step, caught)
 
-            kept, is_new = rows_store(self._unit.data).get_or_make((self._split, key), fit)
+            kept, is_new = rows_store(self._unit.data).get_or_make((self._rows, key), fit)
             self._unit.counters["steps_fitted" if is_new or kept is None else "steps_saved"] += 1
             if kept is not None:
                 for each in kept.warnings:
@@ -146,12 +157,12 @@ def _catching(caught: list[warnings.WarningMessage], function: Callable[[], tupl
     return result
 
 
-def _repeats_itself(step: Any) -> bool:
-    """Whether another fit of this step, on the same rows, gives the same and leaves the rows alone, for all we know."""
-    for name, value in step.get_params(deep=True).items():
-        last = name.rpartition("__")[2]
+def _why_not_repeated(name: str, step: Any) -> str | None:
+    """Why another fit of this step on the same rows may give something else, or change the rows; None if it cannot."""
+    for parameter, value in step.get_params(deep=True).items():
+        last = parameter.rpartition("__")[2]
         if last == "random_state" and (isinstance(value, bool) or not isinstance(value, numbers.Integral)):
-            return False
+            return f"{name}__{parameter} is not a number"
         if last.startswith("copy") and value is False:
-            return False
-    return True
+            return f"{name}__{parameter} is False"
+    return None

@@ -9,6 +9,7 @@ from typing import Any
 
 from sklearn.base import clone
 from sklearn.utils.metaestimators import _safe_split
+from sklearn.utils.validation import _check_method_params
 
 from tuning.calls import SearchData
 from tuning.plan import WorkUnit
@@ -21,6 +22,9 @@ def prepared_for(unit: WorkUnit, data: SearchData) -> Any:
         estimator = clone(shared.estimator)
         if call.parameters is not None:
             estimator.set_params(**clone(dict(call.parameters), safe=False))
-        return estimator.prepare(*_safe_split(estimator, shared.X, shared.y, data.splits[call.split][0]))
+        train = data.splits[call.split][0]
+        fit_params = _check_method_params(shared.X, params=shared.arguments.get("fit_params"), indices=train)
+        prepared = estimator.prepare(*_safe_split(estimator, shared.X, shared.y, train), **fit_params)
+        return None if getattr(prepared, "stays_in_process", False) else prepared
     except Exception:  # noqa: BLE001 - whatever is wrong with rows or parameters: a fit says it better
         return None

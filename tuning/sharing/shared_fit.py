@@ -84,12 +84,12 @@ class UnitWork:
         self.counters = counters
         self._runs: dict[Hashable, tuple[Any, int]] = {}
 
-    def attach(self, estimator: Any, split: str) -> None:
-        """Give an estimator a `fit` for one call."""
+    def attach(self, estimator: Any, rows: Hashable) -> None:
+        """Give an estimator that can share a `fit` for one call; `rows` names what it learns from."""
         if is_plain_pipeline(estimator):
-            vars(estimator)["fit"] = lambda X, y=None, **params: fit_pipeline(estimator, X, y, params, self, split)
+            vars(estimator)["fit"] = lambda X, y=None, **params: fit_pipeline(estimator, X, y, params, self, rows)
         elif has_hooks(estimator):
-            self.attach_final(estimator, split)
+            self.attach_final(estimator, rows)
 
     def attach_final(self, estimator: Any, rows: Hashable, fold: FoldRows | None = None) -> None:
         """Give an estimator with hooks a `fit` for one call; `rows` names what it learns from.
@@ -136,7 +136,7 @@ class UnitWork:
         return True
 
     def _prepared(self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], key: Hashable) -> Any:
-        received = None if fit_params else self.data.prepared.get(key)
+        received = self.data.prepared.get(key)
 
         def prepare() -> tuple[Any, int]:
             prepared = estimator.prepare(X, y, **fit_params) if received is None else received()

@@ -1,0 +1,133 @@
+"""Where compiled code is kept: read from every folder that may hold it, written to the first one that takes it.
+
+Whoever can write such a file decides what this process runs. So a file counts only if it and its folder belong to the
+user or to root and nobody else can write them.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+
+from gbdt.atomic_file import write_atomically
+
+logger = logging.getLogger("dmlgbm")
+
+_SOURCES = Path(__file__).parent
+_FOLDER_MODE, _FILE_MODE = 0o755, 0o644
+_ROOT = 0
+
+
+class UntrustedFileError(Exception):
+    """Somebody else could have written the file."""
+
+
+@cache
+def base_folders() -> tuple[Path, ...]:
+    """The folders that may hold compiled code, in the order in which they are looked at."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    own = _user_cache()
+    folders = [Path(chosen).absolute() / "dmlgbm"] if chosen else []
+    return (*folders, _SOURCES / "__pycache__", *([own / "dmlgbm"] if own is not None else []))
+
+
+def _user_cache() -> Path | None:
+    """The user's cache folder; None for a user without a home."""
+    chosen = Path(os.environ.get("XDG_CACHE_HOME", ""))
+    if chosen.is_absolute():
+        return chosen
+    try:
+        home = Path.home()
+    except RuntimeError:  # no HOME, and no such user
+        return None
+    return home / ".cache" if home.is_absolute() else None
+
+
+@cache
+def folder_to_write() -> Path | None:
+    """The first of the base folders in which this process can keep something."""
+    for base in base_folders():
+        with suppress(OSError):
+            base.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
+            if os.access(base, os.W_OK | os.X_OK) and _is_trusted_base(base.stat()):
+                return base
+    return None
+
+
+def read_file(folder: str, name: str) -> bytes | None:
+    """A file of a folder below the first base folder that has it and can be trusted."""
+    for base in base_folders():
+        try:
+            return _read_trusted(base, folder, name)
+        except UntrustedFileError:
+            _say_that_it_is_not_used(base / folder)
+        except OSError:
+            continue
+    return None
+
+
+def write_file(folder: str, name: str, data: bytes) -> bool:
+    """Keep a file for other processes; False if there is no place for it."""
+    base = folder_to_write()
+    if base is None:
+        return False
+    try:
+        (base / folder).mkdir(_FOLDER_MODE, exist_ok=True)
+        write_atomically(base / folder / name, data, mode=_FILE_MODE)
+    except OSError as error:
+        logger.info("%s cannot be kept in %s: %s", name, base / folder, error)
+        return False
+    return True
+
+
+def _read_trusted(base: Path, folder: str, name: str) -> bytes:
+    """Everything is looked at by descriptor: what was found good cannot be exchanged before it is read."""
+    if os.name != "posix":  # where files have no owner and mode
+        return (base / folder / name).read_bytes()
+    of_folder = os.open(base / folder, os.O_RDONLY)
+    try:
+        with os.fdopen(os.open(name, os.O_RDONLY, dir_fd=of_folder), "rb") as file:
+            states = os.fstat(of_folder), os.fstat(file.fileno())
+            if not (_is_trusted_base(base.stat()) and all(map(is_trusted, states))):
+                raise UntrustedFileError
+            return file.read()
+    finally:
+        os.close(of_folder)
+
+
+def is_trusted(state: os.stat_result) -> bool:
+    """Whether only the user and root can have written a file, or what is in a folder."""
+    # Images for any user without a name give everything to root's group.
+    by_group = state.st_mode & stat.S_IWGRP and state.st_gid != _ROOT
+    return _is_ours(state) and not by_group and not state.st_mode & stat.S_IWOTH
+
+
+def _is_trusted_base(state: os.stat_result) -> bool:
+    """Whether strangers are kept from moving the folders in it. A group may: each version's folder is looked at too."""
+    return _is_ours(state) and (not state.st_mode & stat.S_IWOTH or bool(state.st_mode & stat.S_ISVTX))
+
+
+def _is_ours(state: os.stat_result) -> bool:
+    return os.name != "posix" or state.st_uid in (os.geteuid(), _ROOT)
+
+
+@cache
+def _say_that_it_is_not_used(folder: Path) -> None:
+    logger.warning(
+        "compiled kernels in %s are not used: they or their folder belong to another user, or others can write them",
+        folder,
+    )
+
+
+@cache
+def say_that_nothing_is_kept() -> None:
+    """Once a process."""
+    logger.warning(
+        "compiled kernels stay in memory and every process makes them again, because none of these folders can be "
+        "written to: %s. Set NUMBA_CACHE_DIR to one that can.",
+        ", ".join(map(str, base_folders())),
+    )
