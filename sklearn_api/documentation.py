@@ -27,7 +27,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "reg_lambda": ("float", "L2 penalty on leaf values."),
     "max_delta_step": (
         "float or None",
-        "Largest step of a leaf before the learning rate; 0: no limit. None: 4 for log losses and 'poisson', else 0.",
+        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 for log losses and 'poisson', else 0.",
     ),
     "subsample": ("float", "Share of rows drawn for a tree; needs `subsample_freq` above 0."),
     "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),

@@ -17,9 +17,8 @@ SingleArray = npt.NDArray[np.float32]
 
 # The largest step of a leaf for losses of log-odds and log-rates, before the learning rate. Where a probability is far
 # off, the hessian is nearly zero and a Newton step enormous: tables with rare classes diverged, to log losses of 20 and
-# more. (Measured with 10, 4 and 2 on six tables: equal to 0.3 %; on tables with 0.1 % positives 4 and 2 lie 2 to 5 %
-# lower than 10. Smaller steps learn rare classes more slowly.)
-LARGEST_LOGARITHMIC_STEP = 4.0
+# more (docs/measurements.md, section 15). Smaller steps learn rare classes more slowly.
+LARGEST_LOGARITHMIC_STEP = 10.0
 NO_LARGEST_STEP = math.inf
 
 
