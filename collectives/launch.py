@@ -7,10 +7,11 @@ counts as lost. Whatever happens, every process is ended and waited for before t
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -64,33 +65,63 @@ def run_threads(
     another one's.
     """
     options = JoinOptions() if options is None else options
-    joins = _thread_joins(world_size, transport, options)
     outcomes = [Outcome(rank) for rank in range(world_size)]
+    with contextlib.ExitStack() as unused:
+        joins = _thread_joins(world_size, transport, options, unused)
 
-    def work(outcome: Outcome) -> None:
-        try:
-            with joins[outcome.rank]() as communicator:
-                outcome.result = function(communicator, *arguments)
-        except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
-            outcome.error = error
+        def work(outcome: Outcome) -> None:
+            try:
+                with joins[outcome.rank]() as communicator:
+                    outcome.result = function(communicator, *arguments)
+            except BaseException as error:  # noqa: BLE001 - raised again in the caller's thread
+                outcome.error = error
 
-    threads = [threading.Thread(target=work, args=(outcome,), name=f"rank-{outcome.rank}") for outcome in outcomes]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+        with _started_together([partial(work, outcome) for outcome in outcomes]):
+            unused.pop_all()  # ranks close what they join with
     errors = [outcome.error for outcome in outcomes if outcome.error is not None]
     if errors:
         raise _cause(errors)
     return [outcome.result for outcome in outcomes]
 
 
-def _thread_joins(world_size: int, transport: str, options: JoinOptions) -> list[Callable[[], Communicator]]:
-    """For each rank the call that makes its communicator."""
+@contextlib.contextmanager
+def _started_together(ranks: Sequence[Callable[[], None]]) -> Iterator[None]:
+    """A thread for each rank, until all have ended. None begins before the block or unless all could be started."""
+    begin = threading.Event()
+    wanted = False
+
+    def run(rank: Callable[[], None]) -> None:
+        begin.wait()
+        if wanted:
+            rank()
+
+    threads: list[threading.Thread] = []
+    try:
+        for number, rank in enumerate(ranks):
+            thread = threading.Thread(target=run, args=(rank,), name=f"rank-{number}")
+            thread.start()
+            threads.append(thread)
+        yield
+        wanted = True
+    except RuntimeError as error:
+        raise RankFailedError(
+            f"no thread can be started for rank {len(threads)} of {len(ranks)} ({error}): ask for fewer ranks, or "
+            "raise the limit on processes and threads (ulimit -u, or pids.max of the container)"
+        ) from error
+    finally:
+        begin.set()
+        for thread in threads:
+            thread.join()
+
+
+def _thread_joins(
+    world_size: int, transport: str, options: JoinOptions, unused: contextlib.ExitStack
+) -> list[Callable[[], Communicator]]:
+    """For each rank the call that makes its communicator; what nobody has joined with is closed by `unused`."""
     if transport == "memory":
         hub = Hub(world_size, options.timeout, spin_microseconds=options.spin_microseconds)
         return [partial(hub.join, rank) for rank in range(world_size)]
-    listeners = [_listener(transport) for _ in range(world_size)]
+    listeners = [unused.enter_context(_listener(transport)) for _ in range(world_size)]
     record = Rendezvous.create([str(each.address) for each in listeners], [this_host()] * world_size)
     return [partial(join, record, rank, listeners[rank], options) for rank in range(world_size)]
 

@@ -73,8 +73,13 @@ class RankProcess:
             theirs.close()
         self.heard_at = time.monotonic()
         self._threads: list[threading.Thread] = []
-        self._run(self._read, heard)
-        self.tell(order)
+        try:
+            self._run(self._read, heard)
+            self.tell(order)
+        except BaseException:  # no thread can be started
+            self.kill()
+            self.end(time.monotonic())
+            raise
 
     def tell(self, message: bytes) -> None:
         """Start to hand something to the process; if it is gone, that will be heard."""
@@ -100,8 +105,8 @@ class RankProcess:
 
     def _run(self, target: Callable[..., None], *arguments: Any) -> None:
         thread = threading.Thread(target=target, args=arguments, name=f"pipe-of-rank-{self.rank}", daemon=True)
-        self._threads.append(thread)
         thread.start()
+        self._threads.append(thread)
 
     def _write(self, message: bytes) -> None:
         with suppress(OSError):

@@ -129,10 +129,16 @@ class ThisProcess:
 class DaskCluster:
     """The workers of a client. Keys carry the session, so that no two fits ever share a task."""
 
-    def __init__(self, client: Any, session: str, worker_timeout: float = WORKER_TIMEOUT) -> None:
+    def __init__(
+        self,
+        client: Any,
+        session: str,
+        worker_timeout: float = WORKER_TIMEOUT,
+        timeout_parameter: str = "worker_timeout",
+    ) -> None:
         self.client = client
         self.session = session
-        self.watch = WorkerWatch(client, worker_timeout)
+        self.watch = WorkerWatch(client, worker_timeout, timeout_parameter)
         self._made: list[weakref.ref[Any]] = []
 
     def workers(self) -> dict[str, int]:
@@ -259,11 +265,16 @@ def _same(value: Any) -> Any:
 
 @contextlib.contextmanager
 def connected(
-    collections: Sequence[Any], session: str, given: Any = None, worker_timeout: float = WORKER_TIMEOUT
+    collections: Sequence[Any],
+    session: str,
+    given: Any = None,
+    worker_timeout: float = WORKER_TIMEOUT,
+    timeout_parameter: str = "worker_timeout",
 ) -> Iterator[Cluster]:
     """The cluster of the given client, of the client that holds the data, or of the current one; else this process.
 
-    Workers that are silent for `worker_timeout` seconds while the block runs are left out.
+    Workers that are silent for `worker_timeout` seconds while the block runs are left out. `timeout_parameter` is what
+    users call that.
     """
     client = client_of(collections, given)
     if client is None:
@@ -271,7 +282,7 @@ def connected(
         return
     _require_usable(client)
     # Whatever is computed meanwhile is computed there.
-    cluster = DaskCluster(client, session, worker_timeout)
+    cluster = DaskCluster(client, session, worker_timeout, timeout_parameter)
     with client.as_current(), _outside_of_a_task(), _in_plain_words(client), cluster.watch.running():
         try:
             yield cluster

@@ -61,8 +61,9 @@ class Silence:
 class WorkerWatch:
     """Looks after the workers of a client while a fit runs, on the client's event loop."""
 
-    def __init__(self, client: Any, seconds: float) -> None:
+    def __init__(self, client: Any, seconds: float, parameter: str = "worker_timeout") -> None:
         self.seconds = seconds
+        self._parameter = parameter  # by which the user may change it
         self.given_up: set[str] = set()  # until the scheduler knows it, too
         self.reasons: dict[str, str] = {}  # of all workers that were given up in this fit
         self._client = client
@@ -131,7 +132,7 @@ class WorkerWatch:
                     known = await known_workers(self._client)
                 last_seen = {worker: each["last_seen"] for worker, each in known.items()}
                 for worker in silence.silent_workers(last_seen, time.monotonic()):
-                    reason = f"has not been heard of for {self.seconds:g} s (worker_timeout)"
+                    reason = f"has not been heard of for {self.seconds:g} s ({self._parameter})"
                     restarts.add(asyncio.ensure_future(self.give_up(worker, reason)))
                 if any(each["status"] in ALIVE for each in known.values()):
                     until = time.monotonic() + SECONDS_WITHOUT_WORKERS

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dask_backend.cluster import connected
 from dask_backend.row_inputs import partition_inputs
-from neural.estimators.parameters import checked_choice
+from neural.estimators.parameters import checked_choice, checked_number
 from neural.estimators.partition_plan import PartitionPlan, described, encoded, read_part
 from neural.running.dask_workers import train_on_cluster
 
@@ -21,7 +21,10 @@ def fit_collection(estimator: NeuralEstimator, X: Any, y: Any, sample_weight: An
     session = secrets.token_hex(8)
     checked_choice("backend", estimator.backend, ("auto", "dask"))
     vectors = {"y": y} if sample_weight is None else {"y": y, "sample_weight": sample_weight}
-    with connected([X, *vectors.values()], session) as cluster:
+    # Heartbeats come about once a second.
+    seconds = max(1.0, checked_number("rank_timeout", estimator.rank_timeout, above=0))
+    collections = [X, *vectors.values()]
+    with connected(collections, session, worker_timeout=seconds, timeout_parameter="rank_timeout") as cluster:
         raw = cluster.read(read_part, partition_inputs(X, vectors), "neural-read")
         describe = partial(described, classifies=estimator._classifies, chosen=estimator.categorical_columns)
         plan = PartitionPlan.of(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import threading
@@ -14,7 +15,7 @@ import numpy as np
 import pytest
 
 from collectives import AbortedError, Communicator, JoinOptions, PeerLostError, RankFailedError, launch
-from collectives.launch import launch_processes, run_processes
+from collectives.launch import launch_processes, run_processes, run_threads
 
 # Long enough for processes that start on a busy machine, short enough for a test.
 SILENCE = 10.0
@@ -117,6 +118,36 @@ def test_a_rank_that_has_reported_and_lingers_is_no_loss(monkeypatch: pytest.Mon
     outcomes = launch_processes(linger, 2, (300.0,), timeout=None)
     assert [outcome.exit_code for outcome in outcomes] == [-signal.SIGKILL] * 2
     assert [(outcome.result, outcome.failed) for outcome in outcomes] == [(2, False)] * 2
+
+
+def refuse_threads_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    start = threading.Thread.start
+
+    def refuse(thread: threading.Thread) -> None:
+        if thread.name == name:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+
+
+@pytest.mark.parametrize("transport", ["memory", "tcp", "unix"])
+def test_no_rank_begins_where_a_thread_cannot_be_started(
+    transport: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    refuse_threads_named(monkeypatch, "rank-2")
+    n_threads, begun = threading.active_count(), []
+    with pytest.raises(RankFailedError, match=r"no thread can be started for rank 2 of 3 .*: ask for fewer ranks"):
+        run_threads(begun.append, 3, transport=transport)
+    assert (begun, list(tmp_path.iterdir()), threading.active_count()) == ([], [], n_threads)
+
+
+def test_processes_end_where_no_thread_can_watch_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    refuse_threads_named(monkeypatch, "pipe-of-rank-1")
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        launch_processes(meet, 2)
+    assert multiprocessing.active_children() == []
 
 
 def test_functions_that_new_processes_cannot_import_travel_by_value_or_are_named() -> None:

@@ -104,15 +104,18 @@ def fragile() -> Iterator[Client]:
 
 
 @pytest.fixture
-def killed_after_three_epochs(fragile: Client, monkeypatch: pytest.MonkeyPatch) -> Client:
-    """One of the workers is killed when the client has seen the commit of the third epoch."""
+def killed_after_three_epochs(
+    fragile: Client, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> Client:
+    """One of the workers is killed (or gets another signal) when the client has seen the commit of the third epoch."""
+    sent = getattr(request, "param", signal.SIGKILL)
     victims = [next(iter(fragile.run(os.getpid).values()))]
     keep = Survivor.keep
 
     def keep_and_kill(self: Survivor, commit: Commit) -> None:
         keep(self, commit)
         if commit.epoch >= 3 and victims:
-            os.kill(victims.pop(), signal.SIGKILL)
+            os.kill(victims.pop(), sent)
 
     monkeypatch.setattr(Survivor, "keep", keep_and_kill)
     return fragile
@@ -128,6 +131,16 @@ def test_a_killed_worker_costs_no_accuracy(killed_after_three_epochs: Client) ->
     assert len(disturbed.history_) == 150
     np.testing.assert_allclose(disturbed.parameters_, quiet.parameters_, rtol=0, atol=1e-6)
     assert abs(disturbed.score(X, y) - quiet.score(X, y)) <= 0.005
+
+
+@pytest.mark.fault
+@pytest.mark.parametrize("killed_after_three_epochs", [signal.SIGSTOP], indirect=True, ids=["stopped"])
+def test_a_stopped_worker_is_lost_after_rank_timeout(killed_after_three_epochs: Client) -> None:
+    settings = {**SETTINGS, "max_epochs": 150, "patience": None, "rank_timeout": 20}
+    disturbed = DMLMLPClassifier(**settings).fit(*in_chunks(*table(4000)))
+    assert len(disturbed.history_) == 150
+    [loss] = disturbed.history_.losses
+    assert "has not been heard of for 20 s (rank_timeout)" in loss
 
 
 @pytest.mark.fault

@@ -10,7 +10,10 @@ from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.tree import DecisionTreeClassifier
+
+from sklearn_api import DMLGBMClassifier
 
 
 class TracedTree(DecisionTreeClassifier):
@@ -52,6 +55,26 @@ class DeadlyTree(TracedTree):
                 Path(self.once).touch()
             os.kill(os.getpid(), signal.SIGKILL)
         return self
+
+
+class LazyBoosting(ClassifierMixin, BaseEstimator):
+    """Trains on Dask collections on the cluster that it runs on, and computes its predictions there."""
+
+    def __init__(self, num_leaves: int = 4) -> None:
+        self.num_leaves = num_leaves
+
+    def fit(self, X: Any, y: Any) -> Self:
+        import dask.array as da
+
+        self.model_ = DMLGBMClassifier(n_estimators=2, num_leaves=self.num_leaves)
+        self.model_.fit(da.from_array(X, chunks=(60, -1)), da.from_array(y, chunks=60))
+        self.classes_ = self.model_.classes_
+        return self
+
+    def predict(self, X: Any) -> Any:
+        import dask.array as da
+
+        return self.model_.predict(da.from_array(X, chunks=(60, -1))).compute()
 
 
 class BusyTree(TracedTree):

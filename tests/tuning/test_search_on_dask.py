@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 from search_equality import require_same_results
-from search_models import BusyTree, DeadlyTree, TracedTree, fits_in
+from search_models import BusyTree, DeadlyTree, LazyBoosting, TracedTree, fits_in
 from sklearn import model_selection
 from sklearn.base import clone
 
@@ -173,6 +173,33 @@ def test_searches_on_a_client_are_copied_and_nested(client: Client, rows: Any, t
         journal = tmp_path / f"{backend!s:.5}{of_inner!s:.5}"
         ours = GridSearchCV(inner, grid, cv=2, backend=backend, journal=journal)
         require_same_results(ours.fit(*rows), nested)
+
+
+def test_fits_of_a_search_may_use_the_cluster_that_they_run_on(client: Client, rows: Any) -> None:
+    """Every worker has one thread, and a unit on it."""
+    grid = {"num_leaves": [2, 3, 4, 5]}
+    theirs = model_selection.GridSearchCV(DMLGBMClassifier(n_estimators=2), grid, cv=2, refit=False).fit(*rows)
+    ours = GridSearchCV(LazyBoosting(), grid, cv=2, backend=client, refit=False).fit(*rows)
+    require_same_results(ours, theirs)
+    assert client.run(_threads_of_pool) == dict.fromkeys(client.scheduler_info()["workers"], 1)
+
+
+def test_searches_in_tasks_leave_their_places_to_their_units(client: Client, rows: Any) -> None:
+    theirs = model_selection.GridSearchCV(TracedTree(), GRID, cv=2).fit(*rows)
+    tasks = [client.submit(_searched, rows, backend, pure=False) for backend in ("auto", "dask", "dask")]
+    for found, used in client.gather(tasks):
+        assert used == "dask"
+        np.testing.assert_array_equal(found["mean_test_score"], theirs.cv_results_["mean_test_score"])
+    assert client.run(_threads_of_pool) == dict.fromkeys(client.scheduler_info()["workers"], 1)
+
+
+def _searched(rows: Any, backend: str) -> tuple[dict[str, Any], str]:
+    search = GridSearchCV(TracedTree(), GRID, cv=2, backend=backend).fit(*rows)
+    return search.cv_results_, search.search_report_.backend
+
+
+def _threads_of_pool(dask_worker: Any) -> int:
+    return len(dask_worker.executor._threads)
 
 
 @pytest.mark.parametrize("model", [BusyTree, TracedTree], ids=["in steps", "in one call"])

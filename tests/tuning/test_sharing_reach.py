@@ -52,9 +52,11 @@ def test_early_stopping_bins_each_fold_once(kind: Any, monkeypatch: pytest.Monke
     monkeypatch.setattr(prepared_rows, "bin_table", counting)
     ours = GridSearchCV(model, grid, **options, n_jobs=1).fit(X, y, **fit)
     require_same_results(ours, theirs)
-    assert len(binned) == 2
+    # Bins are cut by weights, which those of classes are a part of.
+    n_folds = 2 * len(grid.get("class_weight", [None]))
+    assert len(binned) == n_folds
     assert all(n_rows < 120 for n_rows in binned)
-    assert ours.search_report_.counters["folds_prepared"] == 2
+    assert ours.search_report_.counters["folds_prepared"] == n_folds
     assert "early stopping decides about the length" in str(ours.search_report_)
 
 
@@ -90,6 +92,24 @@ def test_rows_prepared_for_early_stopping_give_the_model_of_fit() -> None:
         model.advance(prepared, 50, since=shared)
     with pytest.raises(ValueError, match="call prepare again"):
         DMLGBMRegressor(**SMALL).fit_prepared(prepared)
+
+
+def test_rows_prepared_for_early_stopping_are_binned_by_their_weights() -> None:
+    """Weights of samples and classes, of the rows that are learnt from; rows without weight are left out."""
+    X, y = table(DMLGBMClassifier)
+    weight = np.random.default_rng(1).integers(0, 4, len(y)).astype(float)
+    for more in ({}, {"validation_fraction": None}, {"scoring": "accuracy"}):
+        model = DMLGBMClassifier(n_estimators=30, early_stopping=True, max_bin=15, class_weight="balanced", **SMALL)
+        model.set_params(**more)
+        prepared = model.prepare(X, y, sample_weight=weight)
+        shared = [DMLGBMClassifier(**model.get_params()).fit_prepared(prepared) for _ in range(2)]
+        alone = DMLGBMClassifier(**model.get_params()).fit(X, y, sample_weight=weight)
+        for each in shared:
+            assert each.booster_.to_bytes() == alone.booster_.to_bytes()
+            assert each.evals_result_ == alone.evals_result_
+            np.testing.assert_array_equal(each.classes_, alone.classes_)
+        with pytest.raises(ValueError, match="call prepare again"):
+            model.set_params(class_weight=None).fit_prepared(prepared)
 
 
 def test_pipelines_in_pipelines_share_steps_bins_and_trees() -> None:

@@ -24,6 +24,7 @@ from distributed import Client, Future, KilledWorker, get_client, get_worker
 from tuning.calls import SearchData, SharedArguments, Split
 from tuning.executors import wire
 from tuning.executors.base import Done, Event, ExecutorError, Lost
+from tuning.executors.dask_seat import Seat, outside_of_a_task
 from tuning.executors.stoppable import StoppableUnits
 from tuning.executors.worker_threads import fit_environment
 from tuning.plan import UnitResult, WorkUnit, run_unit
@@ -54,6 +55,7 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
             f"The Dask cluster at {client.scheduler_info()['address']} has no workers: start some, with "
             'cluster.scale(n) for example, and wait for them with client.wait_for_workers(1), or use backend="local".'
         )
+    executor.leave_task()
     return executor
 
 
@@ -87,6 +89,11 @@ class DaskExecutor:
         self._known_workers: dict[str, int] = {}
         self._known_since = -math.inf
         self._n_bytes_of_units = self._n_bytes_placed = 0
+        self._on_close = contextlib.ExitStack()
+
+    def leave_task(self) -> None:
+        """Where the search itself is a task of the cluster: its units may need the place that it has, until `close`."""
+        self._on_close.enter_context(outside_of_a_task())
 
     def threads_of_workers(self) -> dict[str, int]:
         """The workers that are there, with their numbers of threads; asked for at most once a second."""
@@ -145,6 +152,7 @@ class DaskExecutor:
         self._values.clear()
         if self._client.status == "running":
             self._tell_workers(_forget, self._search)
+        self._on_close.close()
 
     def _tell_workers(self, function: Callable[..., None], *given: Any) -> None:
         """Run a function on all workers that answer in time."""
@@ -270,7 +278,16 @@ def _run(
         with fit_environment(n_threads):
             return wire.dumps(wire.portable(run_unit(wire.loads(unit), data, keep_warnings=alone)))
 
-    return address, _units.run(search, round_number, run) or b""
+    seat = Seat()
+
+    def run_seated() -> bytes:
+        with seat.taken():
+            return run()
+
+    try:
+        return address, _units.run(search, round_number, run_seated) or b""
+    finally:
+        seat.give_back()
 
 
 def _stop(search: str, round_number: int) -> None:
