@@ -46,6 +46,7 @@ EXPLANATION = (
     "Ours over the best peer of each data set; below 1 is faster or smaller. Fastest of the repetitions, "
     "interleaved, each in its own process. Sets in bold are the ones the targets are stated for."
 )
+UNFINISHED = "Figures of the repetitions before one that did not finish:"
 
 
 def render(records: list[Record]) -> str:
@@ -58,7 +59,8 @@ def render(records: list[Record]) -> str:
         _system_table(comparisons, lambda comparison, system: comparison.figures[system].fit_seconds),
         "Milliseconds to predict one row:",
         _system_table(comparisons, lambda comparison, system: comparison.figures[system].predict_row_seconds * 1e3),
-        *_refusals(comparisons),
+        *_reasons("Without a figure:", comparisons, lambda comparison: comparison.refusals),
+        *_reasons(UNFINISHED, comparisons, lambda comparison: comparison.unfinished),
         *_startup_lines(records),
         *_environment_lines(records, comparisons),
     ]
@@ -129,13 +131,15 @@ def _number(value: float | None) -> str:
     return ABSENT if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _refusals(comparisons: Mapping[str, Comparison]) -> list[str]:
+def _reasons(
+    heading: str, comparisons: Mapping[str, Comparison], reasons: Callable[[Comparison], Mapping[str, str]]
+) -> list[str]:
     lines = [
         f"- {comparison.dataset}, {SYSTEMS[system].title}: {reason}"
         for comparison in comparisons.values()
-        for system, reason in comparison.refusals.items()
+        for system, reason in reasons(comparison).items()
     ]
-    return ["Without a figure:\n\n" + "\n".join(lines)] if lines else []
+    return [f"{heading}\n\n" + "\n".join(lines)] if lines else []
 
 
 def _startup_lines(records: list[Record]) -> list[str]:
@@ -150,7 +154,7 @@ def _startup_lines(records: list[Record]) -> list[str]:
             if seconds:
                 name = f"{SYSTEMS[system].title}, {title}" if system == OURS else SYSTEMS[system].title
                 lines.append(f"- First fit of a new process, import included, {name}: {min(seconds):.1f} s.")
-    return ["\n".join(lines)] if lines else []
+    return ["Small data and first fits:\n\n" + "\n".join(lines)] if lines else []
 
 
 def _environment_lines(records: list[Record], comparisons: Mapping[str, Comparison]) -> list[str]:

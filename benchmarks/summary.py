@@ -47,7 +47,9 @@ class Comparison:
     train_rows: int = 0
     n_features: int = 0
     figures: dict[str, SystemFigures] = field(default_factory=dict)
+    # Why a system has no figures; and why it has fewer repetitions than the others, where some went well.
     refusals: dict[str, str] = field(default_factory=dict)
+    unfinished: dict[str, str] = field(default_factory=dict)
 
     @property
     def metric(self) -> Metric | None:
@@ -98,16 +100,22 @@ def compare(records: Iterable[Record], kind: str) -> dict[str, Comparison]:
 def _compare_one(dataset: str, records: Sequence[Record]) -> Comparison:
     comparison = Comparison(dataset, settings=records[0]["settings"])
     successes: dict[str, list[Figures]] = {}
+    failures: dict[str, Measurement] = {}
     quiet: Counter[str] = Counter()
     for measurement in map(Measurement.from_record, records):
         if measurement.figures is None:
-            comparison.refusals[measurement.system] = f"{measurement.status}: {measurement.reason}"
+            failures[measurement.system] = measurement
             continue
         successes.setdefault(measurement.system, []).append(measurement.figures)
         quiet[measurement.system] += measurement.foreign_cores <= QUIET_CORES
         comparison.task = measurement.task
         comparison.train_rows, comparison.n_features = measurement.train_rows, measurement.n_features
     comparison.figures = {system: _best_of(figures, quiet[system]) for system, figures in successes.items()}
+    for system, failure in failures.items():
+        if system in successes:
+            comparison.unfinished[system] = failure.reason
+        else:
+            comparison.refusals[system] = f"{failure.status}: {failure.reason}"
     return comparison
 
 

@@ -201,6 +201,17 @@ class TestReport:
         report.write_report([results.path], readme)
         assert readme.read_text() == page
 
+    def test_system_with_figures_is_not_said_to_have_none_when_a_later_repetition_did_not_finish(self) -> None:
+        crashed = refused("xgboost", "adult", "exit status -15: no message") | {"status": "crashed"}
+        records = [measured(system, "adult", fit_seconds=7.25) for system in (OURS, "xgboost")]
+        section = report.render([*records, crashed, refused("hgb", "adult", "ValueError: text")])
+        without, _, unfinished = section.partition(report.UNFINISHED)
+        assert without.endswith("Without a figure:\n\n- adult, scikit-learn HGB: refused: ValueError: text\n\n")
+        assert unfinished.strip() == "- adult, XGBoost: exit status -15: no message"
+        assert "| **adult** | 7.25 | - | - | 7.25 | - | refused |" in without
+        # Lists that follow each other need words between them, or Markdown makes one of them.
+        assert "\n\n- " not in section.replace(":\n\n- ", "")
+
     def test_page_without_markers_is_left_alone(self) -> None:
         with pytest.raises(report.MissingMarkersError, match="benchmark:begin"):
             report.replace_section("a page\n", "section")
