@@ -312,9 +312,11 @@ def test_a_ranker_watches_every_place_or_the_first() -> None:
 
 def test_rounds_alone_do_not_keep_a_search_from_sharing_work() -> None:
     estimator = regressor(n_estimators=4, early_stopping_rounds=3)
-    assert estimator.preparation_key() is not None
-    # Rows that are set aside are another preparation, which is shared as well.
-    assert regressor(early_stopping=True).preparation_key() not in (None, estimator.preparation_key())
+    assert estimator.stage_parameter() == "n_estimators"
+    stopping = regressor(early_stopping=True)
+    assert stopping.stage_parameter() is None
+    assert None not in (stopping.preparation_key(), estimator.preparation_key())
+    assert stopping.preparation_key() != estimator.preparation_key()
     scoring = regressor(early_stopping=True, scoring="r2", n_estimators=30)
     search = GridSearchCV(scoring, {"num_leaves": [5, 9]}, cv=2, backend="local").fit(X, Y)
     assert search.best_estimator_.best_iteration_ is not None
