@@ -23,6 +23,7 @@ from dask_backend.heartbeats import (
     without_workers,
 )
 from dask_backend.row_inputs import PartitionInputs, ReadFunction, Unpacked
+from dask_backend.shared_settings import COMPUTING_ON_CLIENTS
 from dask_backend.worker_calls import answers_of
 from gbdt.ranks.losses import TrainingLostError
 from gbdt.threads import available_threads
@@ -283,7 +284,13 @@ def connected(
     _require_usable(client)
     # Whatever is computed meanwhile is computed there.
     cluster = DaskCluster(client, session, worker_timeout, timeout_parameter)
-    with client.as_current(), _outside_of_a_task(), _in_plain_words(client), cluster.watch.running():
+    with (
+        COMPUTING_ON_CLIENTS.held(),
+        client.as_current(),
+        _outside_of_a_task(),
+        _in_plain_words(client),
+        cluster.watch.running(),
+    ):
         try:
             yield cluster
         finally:

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from dask_backend.collections import is_array, is_collection, is_frame, is_series
+from dask_backend.shared_settings import PARTITIONS_AS_THEY_ARE
 
 ReadFunction = Callable[[int, Any, Mapping[str, Any]], Any]
 """From (number of the partition, piece of X, pieces of the vectors by name) to what a fit needs of them."""
@@ -163,7 +164,6 @@ def _delayed(collection: Any) -> list[Any]:
 
 def _together(frames: Mapping[str, Any]) -> list[Any]:
     """One lazy piece for each partition: what each of the frames holds of it, by name."""
-    from dask import config
     from dask.dataframe import map_partitions
 
     first = next(iter(frames.values()))
@@ -171,7 +171,7 @@ def _together(frames: Mapping[str, Any]) -> list[Any]:
     joined = map_partitions(
         _named, tuple(frames), *frames.values(), meta=first._meta, enforce_metadata=False, align_dataframes=False
     )
-    with config.set({"optimization.tune.active": False}):  # it joins partitions of few columns
+    with PARTITIONS_AS_THEY_ARE.held():
         pieces = _delayed(joined)
     if len(pieces) == first.npartitions:
         return pieces

@@ -8,14 +8,17 @@ import pickle
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from dask import config
 from distributed import Client, LocalCluster, Security, worker_client
 
 from dask_backend import worker_store
+from dask_backend.shared_settings import SharedSetting
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
@@ -28,10 +31,8 @@ def data(seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
 def fit_lazily(seed: int = 0, client: Client | None = None, **parameters: Any) -> DMLGBMRegressor:
     X, y = data(seed)
     model = DMLGBMRegressor(n_estimators=6, **parameters)
-    if client is None:
-        return model.fit(in_partitions(X, 4), in_partitions(y, 4))
-    with client.as_current():
-        return model.fit(in_partitions(X, 4), in_partitions(y, 4))
+    # `Client.as_current` in several threads would leave a setting of Dask's behind.
+    return model.fit(in_partitions(X, 4), in_partitions(y, 4), client=client)
 
 
 def fit_locally(seed: int = 0) -> DMLGBMRegressor:
@@ -54,6 +55,17 @@ def test_fits_at_once_of_several_clients_give_their_own_models(cluster: LocalClu
     with ThreadPoolExecutor(3) as pool:
         found = list(pool.map(fit, range(3)))
     assert found == [fit_locally(seed).booster_.to_bytes() for seed in range(3)]
+
+
+def test_settings_of_dask_are_taken_back_when_the_last_of_several_fits_ends() -> None:
+    setting, order = SharedSetting("a-setting-of-this-test", 1), ExitStack()
+    first, second = setting.held(), setting.held()
+    order.enter_context(first)
+    second.__enter__()
+    order.close()
+    assert config.get("a-setting-of-this-test") == 1
+    second.__exit__(None, None, None)
+    assert config.get("a-setting-of-this-test", None) is None
 
 
 def _fit_in_a_task(seed: int) -> bytes:
