@@ -24,7 +24,7 @@ PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
 OPTIONAL = ("matplotlib", "optuna", "pyspark", "torch")
 LANGUAGES = ("python", "sh", "text")
 # These pages, and all blocks on Spark, take more than a few seconds.
-SLOW_PAGES = ("collectives", "dask", "neural", "tuning")
+SLOW_PAGES = ("callbacks", "collectives", "dask", "estimators", "neural", "neural_strategies", "tuning", "work_sharing")
 SECONDS = 300
 
 
