@@ -16,8 +16,8 @@ from gbdt.objectives.protocol import FloatArray, IntArray
 
 # Classes below this share of the weight are rare.
 _RARE_SHARE = 0.01
-# (Log loss of 1,000 trees over that of the shares, 0.05 % positives of weak signal: 1.07 to 1.37 without this on 24,000
-# rows; with 30 and 60 expected rows at most 1.12 there, and at most 1.20 and 1.03 on 60,000 rows.)
+# (Half of it let the log loss of 1,000 trees reach 1.2 times that of the shares on 60,000 rows with 0.05 % positives, this
+# 1.06: docs/measurements.md, section 15.)
 _EXPECTED_ROWS = 60.0
 # Two leaves must be possible.
 _LARGEST_PART = 0.5
