@@ -16,8 +16,8 @@ from gbdt.objectives.protocol import FloatArray, IntArray
 
 # Classes below this share of the weight are rare.
 _RARE_SHARE = 0.01
-# (Half of it let the log loss of 1,000 trees reach 1.2 times that of the shares on 60,000 rows with 0.05 % positives, this
-# 1.06: docs/measurements.md, section 15.)
+# (Half of it let the log loss of 1,000 trees reach 1.2 times that of the shares on 60,000 rows with 0.05 % positives,
+# this 1.06: docs/measurements.md, section 15.)
 _EXPECTED_ROWS = 60.0
 # Two leaves must be possible.
 _LARGEST_PART = 0.5
