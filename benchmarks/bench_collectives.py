@@ -27,10 +27,10 @@ import numpy.typing as npt
 from benchmarks import collective_peers as peers
 from benchmarks.collective_kernels import time_again
 from benchmarks.run import start_results
-from collectives import Communicator, JoinOptions
-from collectives.kernels.layout import DONE
-from collectives.kernels.system_calls import new_scratch
-from collectives.launch import run_processes
+from dmlgbm.collectives import Communicator, JoinOptions
+from dmlgbm.collectives.joining.launch import run_processes
+from dmlgbm.collectives.kernels.layout import DONE
+from dmlgbm.collectives.kernels.system_calls import new_scratch
 
 COLLECTIVE, HELD_GIL = "collective", "held_gil"
 HOLD_SECONDS = 0.02

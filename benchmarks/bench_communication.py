@@ -17,13 +17,13 @@ import numpy as np
 from benchmarks.communication import MODES, CommunicationModel, Mode
 from benchmarks.marked_section import markdown_table, write_section
 from benchmarks.run import PROJECT, start_results
-from collectives import Communicator
-from collectives.launch import run_threads
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.partition_binning import bin_partition, plan_bins, sample_rows, summarise_columns
-from gbdt.ranks.rank import PartitionRows, RankData, RankPartition, RankResult, RankTask, train_rank
-from gbdt.table import NumericColumn, Table
+from dmlgbm.collectives import Communicator
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.gbdt.data.partition_binning import bin_partition, plan_bins, sample_rows, summarise_columns
+from dmlgbm.gbdt.data.table import NumericColumn, Table
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.ranks.rank import PartitionRows, RankData, RankPartition, RankResult, RankTask, train_rank
 
 COMMUNICATION = "communication"
 SECTION = "communication"

@@ -1,6 +1,6 @@
 """What other load costs: fits by two Dask workers beside busy processes, in turns with LightGBM and spinning ranks.
 
-Ranks that spin whatever else runs on the machine are what `collectives.spinning` keeps from happening.
+Ranks that spin whatever else runs on the machine are what `dmlgbm.collectives.spinning` keeps from happening.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ import dask.array as da
 import numpy as np
 from distributed import Client, LocalCluster
 
-from collectives import spinning
 from dmlgbm import DMLGBMRegressor
+from dmlgbm.collectives import spinning
 
 N_FEATURES, N_WORKERS = 20, 2
 

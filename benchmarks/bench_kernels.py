@@ -17,16 +17,16 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks.run import start_results
-from gbdt.dataset import Dataset, bin_table
-from gbdt.kernels.histogram import build_histogram
-from gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
-from gbdt.kernels.partition import fill_goes_left, partition_rows
-from gbdt.kernels.quantise import pack_words
-from gbdt.kernels.split_search import search_features
-from gbdt.parameters import BinningParameters
-from gbdt.quantisation import Quantised, quantise
-from gbdt.table import NumericColumn, Table
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.table import NumericColumn, Table
+from dmlgbm.gbdt.growth.quantisation import Quantised, quantise
+from dmlgbm.gbdt.kernels.histogram import build_histogram
+from dmlgbm.gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
+from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
+from dmlgbm.gbdt.kernels.quantise import pack_words
+from dmlgbm.gbdt.kernels.split_search import search_features
+from dmlgbm.gbdt.parameters import BinningParameters
+from dmlgbm.gbdt.threads import Workers
 
 KERNEL = "kernel"
 COPY_BYTES = 1 << 28

@@ -25,9 +25,9 @@ import numpy.typing as npt
 
 from benchmarks.datasets import load_dataset
 from benchmarks.run import start_results
-from neural import DMLMLPClassifier, strategy_names
-from neural.history import TrainingHistory
-from neural.schedules import SCHEDULES
+from dmlgbm.neural import DMLMLPClassifier, strategy_names
+from dmlgbm.neural.history import TrainingHistory
+from dmlgbm.neural.schedules import SCHEDULES
 
 NEURAL = "neural"
 HIDDEN = (256, 128)

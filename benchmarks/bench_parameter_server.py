@@ -22,8 +22,8 @@ from typing import Any
 import numpy as np
 
 from benchmarks.run import start_results
-from collectives.addresses import Listener
-from collectives.parameter_server import Coordinator, Membership, ParameterServer, Store, StorePlan, asp
+from dmlgbm.collectives.joining.addresses import Listener
+from dmlgbm.collectives.parameter_server import Coordinator, Membership, ParameterServer, Store, StorePlan, asp
 
 PARAMETER_SERVER = "parameter_server"
 SIZES = (64, 4096, 65536, 1 << 20, 4 << 20)

@@ -22,15 +22,15 @@ from threadpoolctl import threadpool_limits
 
 from benchmarks.killed_rank import train_processes
 from benchmarks.run import start_results
-from collectives import Communicator
-from collectives.launch import run_threads
-from neural.lone_communicator import LoneCommunicator
-from neural.model import Model
-from neural.plans import NetworkPlan
-from neural.running.local import LocalRows
-from neural.settings import TrainingSettings
-from neural.shards import RowShard
-from neural.training import Job, Trained, train
+from dmlgbm.collectives import Communicator
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.neural.lone_communicator import LoneCommunicator
+from dmlgbm.neural.model import Model
+from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.running.local import LocalRows
+from dmlgbm.neural.settings import TrainingSettings
+from dmlgbm.neural.shards import RowShard
+from dmlgbm.neural.training import Job, Trained, train
 
 Array = npt.NDArray[Any]
 STRATEGY = "neural strategy"

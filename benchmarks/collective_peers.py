@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 
-from collectives import Communicator, JoinOptions
-from collectives.launch import run_processes, run_threads
+from dmlgbm.collectives import Communicator, JoinOptions
+from dmlgbm.collectives.joining.launch import run_processes, run_threads
 
 WARM_UP_CALLS = 10
 SECONDS_FOR_ONE = 80.0

@@ -11,11 +11,11 @@ import math
 from dataclasses import dataclass
 from typing import Literal
 
-from collectives import all_reduce_bytes
-from gbdt.kernels.histogram_codec import HEADER_BYTES
-from gbdt.kernels.part_messages import HEAD_BYTES, LENGTH_BYTES
-from gbdt.kernels.round_growth import CANDIDATE_WORDS
-from gbdt.ranks.histogram_messages import agreed_length
+from dmlgbm.collectives import all_reduce_bytes
+from dmlgbm.gbdt.kernels.histogram_codec import HEADER_BYTES
+from dmlgbm.gbdt.kernels.part_messages import HEAD_BYTES, LENGTH_BYTES
+from dmlgbm.gbdt.kernels.round_growth import CANDIDATE_WORDS
+from dmlgbm.gbdt.ranks.histogram_messages import agreed_length
 
 Mode = Literal["data", "feature", "voting"]
 MODES: tuple[Mode, ...] = ("data", "feature", "voting")
@@ -24,7 +24,7 @@ _WORD = 8
 _BALLOT = 4
 # Sums of a root: gradient, hessian, rows.
 _ROOT_SUMS = 3 * _WORD
-# Bits of the gradient and hessian of one row where both fit a word with its count (`gbdt.quantisation`).
+# Bits of the gradient and hessian of one row where both fit a word with its count (`dmlgbm.gbdt.growth.quantisation`).
 _GRADIENT_BITS, _HESSIAN_BITS = 10, 8
 # The largest of 255 counts that only chance makes unequal is about this many standard deviations above the others.
 _LARGEST_DEVIATION = 2.8

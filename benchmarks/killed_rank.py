@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import signal
 
-from collectives import Communicator
-from neural.batches import Batch
-from neural.context import RankContext
-from neural.running import local
-from neural.running.generations import Survivor
-from neural.running.local import LocalRows, train_here
-from neural.running.mapped_rows import MappedRows
-from neural.strategies.allreduce import AllReduce
-from neural.training import Job, Trained
+from dmlgbm.collectives import Communicator
+from dmlgbm.neural.batches import Batch
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.running import local
+from dmlgbm.neural.running.generations import Survivor
+from dmlgbm.neural.running.local import LocalRows, train_here
+from dmlgbm.neural.running.mapped_rows import MappedRows
+from dmlgbm.neural.strategies.allreduce import AllReduce
+from dmlgbm.neural.training import Job, Trained
 
 
 def train_processes(job: Job, rows: LocalRows, n_ranks: int, *, kill: bool) -> tuple[Trained, list[str]]:

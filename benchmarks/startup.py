@@ -29,7 +29,7 @@ COLD, WARM = "cold", "warm"
 # Machine code is also read from beside the sources, where that of earlier runs is.
 _WITH_ONE_CACHE = """
 import pathlib, runpy
-from gbdt.machine_code import cache_folders
+from dmlgbm.gbdt.machine_code import cache_folders
 cache_folders.base_folders = lambda: (pathlib.Path({cache!r}),)
 runpy.run_module("benchmarks.first_fit", run_name="__main__", alter_sys=True)
 """

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collectives.addresses import Listener
-from collectives.communicator import Communicator
-from collectives.errors import (
+from dmlgbm.collectives.communicator import Communicator
+from dmlgbm.collectives.errors import (
     AbortedError,
     AuthenticationError,
     ClosedError,
@@ -16,13 +15,14 @@ from collectives.errors import (
     RankFailedError,
     StaleGenerationError,
 )
-from collectives.handles import Handle
-from collectives.in_process import Hub
-from collectives.joining import JoinOptions, join
-from collectives.negotiation import TlsContexts
-from collectives.reducers import Reducer
-from collectives.rendezvous import Rendezvous, this_host
-from collectives.schedules.choice import all_reduce_bytes
+from dmlgbm.collectives.handles import Handle
+from dmlgbm.collectives.joining.addresses import Listener
+from dmlgbm.collectives.joining.in_process import Hub
+from dmlgbm.collectives.joining.join import JoinOptions, join
+from dmlgbm.collectives.joining.negotiation import TlsContexts
+from dmlgbm.collectives.joining.rendezvous import Rendezvous, this_host
+from dmlgbm.collectives.reducers import Reducer
+from dmlgbm.collectives.schedules.choice import all_reduce_bytes
 
 __all__ = [
     "AbortedError",

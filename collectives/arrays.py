@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.reducers import Array
+from dmlgbm.collectives.reducers import Array
 
 _NUMBERS = frozenset("bhilqBHILQfd")
 

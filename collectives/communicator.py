@@ -14,18 +14,18 @@ from typing import ParamSpec, Self, TypeVar
 
 import numpy as np
 
-from collectives import requests
-from collectives.arrays import check_dtype, flat, output, separate
-from collectives.frames import Operation
-from collectives.groups import Regrouping, split
-from collectives.handles import Handle, InOrder
-from collectives.kernel_calls import KernelCalls
-from collectives.negotiation import TlsContexts
-from collectives.plans import Call, Planner
-from collectives.point_to_point import PointToPoint
-from collectives.reducers import Array, Reducer, find_reducer
-from collectives.requests import Request
-from collectives.session import Session
+from dmlgbm.collectives import requests
+from dmlgbm.collectives.arrays import check_dtype, flat, output, separate
+from dmlgbm.collectives.frames import Operation
+from dmlgbm.collectives.handles import Handle, InOrder
+from dmlgbm.collectives.joining.groups import Regrouping, split
+from dmlgbm.collectives.joining.negotiation import TlsContexts
+from dmlgbm.collectives.kernel_calls import KernelCalls
+from dmlgbm.collectives.plans import Call, Planner
+from dmlgbm.collectives.point_to_point import PointToPoint
+from dmlgbm.collectives.reducers import Array, Reducer, find_reducer
+from dmlgbm.collectives.requests import Request
+from dmlgbm.collectives.session import Session
 
 DEFAULT_TIMEOUT = 120.0
 

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from collectives.frames import Operation, decode
-from collectives.kernels.layout import DONE
-from collectives.transports.contract import Transport, Work
+from dmlgbm.collectives.frames import Operation, decode
+from dmlgbm.collectives.kernels.layout import DONE
+from dmlgbm.collectives.transports.contract import Transport, Work
 
 if TYPE_CHECKING:
-    from collectives.communicator import Communicator
+    from dmlgbm.collectives.communicator import Communicator
 
 POINTS = ("before", "amid", "after")
 _ACTIONS: dict[str, Callable[[], None]] = {

@@ -14,8 +14,8 @@ from enum import IntEnum
 
 import numpy as np
 
-from collectives.errors import ProtocolError
-from collectives.kernels.layout import HEADER_BYTES
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.kernels.layout import HEADER_BYTES
 
 MAGIC = b"DMLC"
 VERSION = 1

@@ -20,17 +20,17 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from collectives import requests
-from collectives.errors import AbortedError
-from collectives.kernels.layout import DONE, NEXT_SEQUENCE, NOBODY_RUNS, RUNNING, TURN_WORDS
-from collectives.plans import Planner
-from collectives.reducers import Array, Reducer
-from collectives.requests import Request
-from collectives.session import Session
-from collectives.transports.contract import Work
+from dmlgbm.collectives import requests
+from dmlgbm.collectives.errors import AbortedError
+from dmlgbm.collectives.kernels.layout import DONE, NEXT_SEQUENCE, NOBODY_RUNS, RUNNING, TURN_WORDS
+from dmlgbm.collectives.plans import Planner
+from dmlgbm.collectives.reducers import Array, Reducer
+from dmlgbm.collectives.requests import Request
+from dmlgbm.collectives.session import Session
+from dmlgbm.collectives.transports.contract import Work
 
 if TYPE_CHECKING:
-    from collectives.communicator import Communicator
+    from dmlgbm.collectives.communicator import Communicator
 
 
 class PreparedCall:

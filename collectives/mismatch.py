@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collectives.errors import CollectiveError, MismatchError, ProtocolError, StaleGenerationError
-from collectives.frames import Header, Kind, Operation
-from collectives.reducers import reducer_name
+from dmlgbm.collectives.errors import CollectiveError, MismatchError, ProtocolError, StaleGenerationError
+from dmlgbm.collectives.frames import Header, Kind, Operation
+from dmlgbm.collectives.reducers import reducer_name
 
 
 def signature(header: Header) -> tuple[int | bytes, ...]:

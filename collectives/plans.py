@@ -8,12 +8,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from collectives.frames import Header, Kind, Operation, dtype_code
-from collectives.kernels.layout import ACTION, COUNT, HEADER_WORDS, PEER, PHASE, SEND
-from collectives.reducers import Array, Reducer
-from collectives.schedules.choice import ALGORITHMS, Shape, check_algorithm, choose, make_program
-from collectives.session import Session
-from collectives.transports.contract import Words, Work
+from dmlgbm.collectives.frames import Header, Kind, Operation, dtype_code
+from dmlgbm.collectives.kernels.layout import ACTION, COUNT, HEADER_WORDS, PEER, PHASE, SEND
+from dmlgbm.collectives.reducers import Array, Reducer
+from dmlgbm.collectives.schedules.choice import ALGORITHMS, Shape, check_algorithm, choose, make_program
+from dmlgbm.collectives.session import Session
+from dmlgbm.collectives.transports.contract import Words, Work
 
 # Plans kept: lengths that a tree learner uses come again, but there may be hundreds of them; a plan has a row or two
 # for each rank.

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectives.frames import Header, Kind, Operation, dtype_code
-from collectives.kernels.layout import SOURCE, TARGET
-from collectives.plans import header_table
-from collectives.reducers import Array
-from collectives.schedules.program import ProgramBuilder
-from collectives.session import Session
-from collectives.transports.contract import Work
+from dmlgbm.collectives.frames import Header, Kind, Operation, dtype_code
+from dmlgbm.collectives.kernels.layout import SOURCE, TARGET
+from dmlgbm.collectives.plans import header_table
+from dmlgbm.collectives.reducers import Array
+from dmlgbm.collectives.schedules.program import ProgramBuilder
+from dmlgbm.collectives.session import Session
+from dmlgbm.collectives.transports.contract import Work
 
 _BYTE = np.dtype(np.uint8)
 _NOTHING = np.empty(0, _BYTE)

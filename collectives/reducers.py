@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.kernels.layout import BITWISE_AND, BITWISE_OR, MAXIMUM, MINIMUM, PRODUCT, SUM
+from dmlgbm.collectives.kernels.layout import BITWISE_AND, BITWISE_OR, MAXIMUM, MINIMUM, PRODUCT, SUM
 
 Array = npt.NDArray[Any]
 Combine = Callable[[Array, Array], Array]

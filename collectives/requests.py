@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.arrays import check_counts, flat, output, separate
-from collectives.frames import Operation
-from collectives.plans import Call
-from collectives.reducers import Array, Reducer, find_reducer
+from dmlgbm.collectives.arrays import check_counts, flat, output, separate
+from dmlgbm.collectives.frames import Operation
+from dmlgbm.collectives.plans import Call
+from dmlgbm.collectives.reducers import Array, Reducer, find_reducer
 
 
 class Request(NamedTuple):

@@ -16,7 +16,7 @@ from typing import NoReturn
 
 import numpy as np
 
-from collectives.errors import (
+from dmlgbm.collectives.errors import (
     AbortedError,
     ClosedError,
     CollectiveError,
@@ -26,8 +26,8 @@ from collectives.errors import (
     ProtocolError,
     StaleGenerationError,
 )
-from collectives.frames import MAXIMUM_REASON, Header, Kind, Operation, decode
-from collectives.kernels.layout import (
+from dmlgbm.collectives.frames import MAXIMUM_REASON, Header, Kind, Operation, decode
+from dmlgbm.collectives.kernels.layout import (
     DONE,
     ERROR_NUMBER,
     EXPIRED,
@@ -41,8 +41,8 @@ from collectives.kernels.layout import (
     STOPPED_ROW,
     WOKEN,
 )
-from collectives.mismatch import describe_mismatch, signature
-from collectives.transports.contract import Transport, Work
+from dmlgbm.collectives.mismatch import describe_mismatch, signature
+from dmlgbm.collectives.transports.contract import Transport, Work
 
 CallName = str | tuple[Operation, int]
 

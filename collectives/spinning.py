@@ -12,8 +12,8 @@ import os
 import numpy as np
 import numpy.typing as npt
 
-from collectives.kernels import shortage, system_calls
-from gbdt.cores import usable_cores
+from dmlgbm.collectives.kernels import shortage, system_calls
+from dmlgbm.gbdt.system.cores import usable_cores
 
 # Ranks that work on equal parts meet within some hundred microseconds of each other, and a core that has gone to sleep
 # takes long to come back. (Measured: a fit of 50 trees by two Dask workers on two cores takes 2.8 s with 50 us, 2.65 s

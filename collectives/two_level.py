@@ -12,11 +12,11 @@ from types import TracebackType
 
 import numpy as np
 
-from collectives.communicator import CallGuard, Communicator
-from collectives.groups import Regrouping
-from collectives.negotiation import TlsContexts
-from collectives.reducers import Array, Reducer, find_reducer
-from collectives.session import Session
+from dmlgbm.collectives.communicator import CallGuard, Communicator
+from dmlgbm.collectives.joining.groups import Regrouping
+from dmlgbm.collectives.joining.negotiation import TlsContexts
+from dmlgbm.collectives.reducers import Array, Reducer, find_reducer
+from dmlgbm.collectives.session import Session
 
 
 class TwoLevelCommunicator(Communicator):

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from dask_backend.cluster import client_of
+from dmlgbm.dask_backend.cluster import client_of
 
 Fitted = TypeVar("Fitted")
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import Any, Protocol
 
-from dask_backend.heartbeats import (
+from dmlgbm.dask_backend.heartbeats import (
     ALIVE,
     SECONDS_WITHOUT_WORKERS,
     WORKER_TIMEOUT,
@@ -22,11 +22,11 @@ from dask_backend.heartbeats import (
     known_workers,
     without_workers,
 )
-from dask_backend.row_inputs import PartitionInputs, ReadFunction, Unpacked
-from dask_backend.shared_settings import COMPUTING_ON_CLIENTS
-from dask_backend.worker_calls import answers_of
-from gbdt.ranks.losses import TrainingLostError
-from gbdt.threads import available_threads
+from dmlgbm.dask_backend.row_inputs import PartitionInputs, ReadFunction, Unpacked
+from dmlgbm.dask_backend.shared_settings import COMPUTING_ON_CLIENTS
+from dmlgbm.dask_backend.worker_calls import answers_of
+from dmlgbm.gbdt.ranks.losses import TrainingLostError
+from dmlgbm.gbdt.system.cores import available_threads
 
 Handle = Any
 HERE = ""

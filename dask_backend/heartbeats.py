@@ -14,7 +14,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
-from gbdt.ranks.losses import TrainingLostError
+from dmlgbm.gbdt.ranks.losses import TrainingLostError
 
 logger = logging.getLogger("dmlgbm")
 

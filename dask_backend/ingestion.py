@@ -12,16 +12,15 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from dask_backend.alignment import aligned
-from dask_backend.cluster import Cluster, Handle
-from dask_backend.placement import place_shares
-from dask_backend.row_inputs import PartitionInputs, ReadFunction
-from dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
-from dask_backend.worker_threads import threads_of_task
-from gbdt.booster import Booster
-from gbdt.evaluation import start_scores
-from gbdt.parameters import BinningParameters
-from gbdt.partition_binning import (
+from dmlgbm.dask_backend.alignment import aligned
+from dmlgbm.dask_backend.cluster import Cluster, Handle
+from dmlgbm.dask_backend.placement import place_shares
+from dmlgbm.dask_backend.row_inputs import PartitionInputs, ReadFunction
+from dmlgbm.dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
+from dmlgbm.dask_backend.worker_threads import threads_of_task
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.evaluation import start_scores
+from dmlgbm.gbdt.data.partition_binning import (
     BinningPlan,
     ColumnSummary,
     SampledRows,
@@ -31,11 +30,12 @@ from gbdt.partition_binning import (
     sample_rows,
     summarise_columns,
 )
-from gbdt.ranks.checkpoints import rows_digest
-from gbdt.ranks.losses import RanksLostError
-from gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
-from gbdt.ranks.row_set import RowSet, RowsOf
-from gbdt.threads import Workers
+from dmlgbm.gbdt.parameters import BinningParameters
+from dmlgbm.gbdt.ranks.checkpoints import rows_digest
+from dmlgbm.gbdt.ranks.losses import RanksLostError
+from dmlgbm.gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
+from dmlgbm.gbdt.ranks.row_set import RowSet, RowsOf
+from dmlgbm.gbdt.threads import Workers
 
 # A sample of more bytes than this is cut into blocks of columns, one for each worker.
 _BYTES_IN_ONE_PLACE = 16 << 20

@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dask_backend.collections import is_array, is_frame
-from dask_backend.worker_threads import threads_of_task
+from dmlgbm.dask_backend.collections import is_array, is_frame
+from dmlgbm.dask_backend.worker_threads import threads_of_task
 
 BlockFunction = Callable[[Any, Any, int], npt.NDArray[Any]]
 """From (model, rows of X, number of threads) to one result for each row."""

@@ -14,12 +14,21 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
-from collectives import AbortedError, Communicator, JoinOptions, Listener, Rendezvous, TlsContexts, join, this_host
-from dask_backend.alignment import aligned
-from dask_backend.worker_store import WorkerStore, drop_store, store_of
-from gbdt.callbacks import TrainingState
-from gbdt.ranks.rank import Checkpoint, RankEvaluationSet, RankResult, RankTask, train_rank
-from gbdt.ranks.rank_threads import threads_of_rank
+from dmlgbm.collectives import (
+    AbortedError,
+    Communicator,
+    JoinOptions,
+    Listener,
+    Rendezvous,
+    TlsContexts,
+    join,
+    this_host,
+)
+from dmlgbm.dask_backend.alignment import aligned
+from dmlgbm.dask_backend.worker_store import WorkerStore, drop_store, store_of
+from dmlgbm.gbdt.callbacks import TrainingState
+from dmlgbm.gbdt.ranks.rank import Checkpoint, RankEvaluationSet, RankResult, RankTask, train_rank
+from dmlgbm.gbdt.ranks.rank_threads import threads_of_rank
 
 _WATCH_SECONDS = 0.25
 # Reports are collected for this long: fetching each one as it comes would take processor time from training.

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from dask_backend.collections import is_array, is_collection, is_frame, is_series
-from dask_backend.shared_settings import PARTITIONS_AS_THEY_ARE
+from dmlgbm.dask_backend.collections import is_array, is_collection, is_frame, is_series
+from dmlgbm.dask_backend.shared_settings import PARTITIONS_AS_THEY_ARE
 
 ReadFunction = Callable[[int, Any, Mapping[str, Any]], Any]
 """From (number of the partition, piece of X, pieces of the vectors by name) to what a fit needs of them."""

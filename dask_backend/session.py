@@ -12,9 +12,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol
 
-from collectives import CollectiveError, MismatchError, Rendezvous, StaleGenerationError
-from dask_backend.cluster import DaskCluster
-from dask_backend.rank_task import (
+from dmlgbm.collectives import CollectiveError, MismatchError, Rendezvous, StaleGenerationError
+from dmlgbm.dask_backend.cluster import DaskCluster
+from dmlgbm.dask_backend.rank_task import (
     RankOutcome,
     RankStopped,
     finish_rank,
@@ -24,8 +24,8 @@ from dask_backend.rank_task import (
     run_rank,
     stop_rank,
 )
-from dask_backend.worker_store import MissingRowsError
-from gbdt.ranks.losses import RanksLostError
+from dmlgbm.dask_backend.worker_store import MissingRowsError
+from dmlgbm.gbdt.ranks.losses import RanksLostError
 
 _PATIENCE = 1.0
 _SECONDS_TO_STOP = 20.0

@@ -13,21 +13,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from collectives import Hub
-from dask_backend.cluster import HERE, Cluster, DaskCluster
-from dask_backend.ingestion import PartitionRowSet, TrainingRows, cut_bins, place_evaluation
-from dask_backend.rank_task import RankOrder, RankPlace, rank_evaluation_sets
-from dask_backend.session import run_ranks
-from dask_backend.worker_store import drop_store, held_shares, store_of
-from gbdt.callbacks import Callback, TrainingState
-from gbdt.partition_binning import BinningPlan
-from gbdt.ranks.checkpoints import CheckpointFile
-from gbdt.ranks.cost_model import link_between
-from gbdt.ranks.fit_report import RankReport, fit_report
-from gbdt.ranks.job import ClusterJob, ClusterResult
-from gbdt.ranks.losses import Losses, RanksLostError
-from gbdt.ranks.progress import Progress
-from gbdt.ranks.rank import train_rank
+from dmlgbm.collectives import Hub
+from dmlgbm.dask_backend.cluster import HERE, Cluster, DaskCluster
+from dmlgbm.dask_backend.ingestion import PartitionRowSet, TrainingRows, cut_bins, place_evaluation
+from dmlgbm.dask_backend.rank_task import RankOrder, RankPlace, rank_evaluation_sets
+from dmlgbm.dask_backend.session import run_ranks
+from dmlgbm.dask_backend.worker_store import drop_store, held_shares, store_of
+from dmlgbm.gbdt.callbacks import Callback, TrainingState
+from dmlgbm.gbdt.data.partition_binning import BinningPlan
+from dmlgbm.gbdt.ranks.checkpoints import CheckpointFile
+from dmlgbm.gbdt.ranks.cost_model import link_between
+from dmlgbm.gbdt.ranks.fit_report import RankReport, fit_report
+from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
+from dmlgbm.gbdt.ranks.losses import Losses, RanksLostError
+from dmlgbm.gbdt.ranks.progress import Progress
+from dmlgbm.gbdt.ranks.rank import train_rank
 
 logger = logging.getLogger("dmlgbm")
 

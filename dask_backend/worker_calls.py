@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dask_backend.heartbeats import WorkerWatch
+from dmlgbm.dask_backend.heartbeats import WorkerWatch
 
 # A worker that is silent is given up by the watch, which ends calls to it. One that has heartbeats gets more time: on a
 # machine with too few cores it may take long to import what the call needs.

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from dask_backend.cluster import HERE
-from gbdt.partition_binning import BinningPlan
-from gbdt.ranks.rank import EvaluationPart, RankData, RankPartition
+from dmlgbm.dask_backend.cluster import HERE
+from dmlgbm.gbdt.data.partition_binning import BinningPlan
+from dmlgbm.gbdt.ranks.rank import EvaluationPart, RankData, RankPartition
 
 _lock = threading.Lock()
 _stores: dict[tuple[str, str], WorkerStore] = {}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gbdt.threads import available_threads
+from dmlgbm.gbdt.system.cores import available_threads
 
 
 def threads_of_task(n_tasks: int) -> int:

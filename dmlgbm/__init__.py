@@ -15,10 +15,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gbdt.callbacks import checkpoint, log_evaluation, progress_bar, record_evaluation, time_limit
-    from gbdt.model_file import ModelFileError
-    from gbdt.parameters import ParameterError
-    from neural import (
+    from dmlgbm.gbdt.callbacks import checkpoint, log_evaluation, progress_bar, record_evaluation, time_limit
+    from dmlgbm.gbdt.model.model_file import ModelFileError
+    from dmlgbm.gbdt.parameters import ParameterError
+    from dmlgbm.neural import (
         DMLLinearClassifier,
         DMLLinearRegressor,
         DMLMLPClassifier,
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
         DMLTorchRegressor,
         plot_history,
     )
-    from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, load_model
-    from sklearn_api.booster import Booster
-    from tuning.hyperband import HyperbandSearchCV
-    from tuning.optuna_search import OptunaSearchCV
-    from tuning.plots import plot_search
-    from tuning.report import SearchReport
-    from tuning.search import GridSearchCV, HalvingGridSearchCV, HalvingRandomSearchCV, RandomizedSearchCV
-    from tuning.validation import cross_val_score, cross_validate
+    from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, load_model
+    from dmlgbm.sklearn_api.booster import Booster
+    from dmlgbm.tuning.hyperband import HyperbandSearchCV
+    from dmlgbm.tuning.optuna_search import OptunaSearchCV
+    from dmlgbm.tuning.plots import plot_search
+    from dmlgbm.tuning.report import SearchReport
+    from dmlgbm.tuning.search import GridSearchCV, HalvingGridSearchCV, HalvingRandomSearchCV, RandomizedSearchCV
+    from dmlgbm.tuning.validation import cross_val_score, cross_validate
 
 __version__ = "0.1.0"
 
@@ -72,11 +72,11 @@ __all__ = [
 ]
 
 _MODULE_OF = {
-    "Booster": "sklearn_api.booster",
-    "ModelFileError": "gbdt.model_file",
-    "ParameterError": "gbdt.parameters",
+    "Booster": "dmlgbm.sklearn_api.booster",
+    "ModelFileError": "dmlgbm.gbdt.model.model_file",
+    "ParameterError": "dmlgbm.gbdt.parameters",
     **dict.fromkeys(
-        ("checkpoint", "log_evaluation", "progress_bar", "record_evaluation", "time_limit"), "gbdt.callbacks"
+        ("checkpoint", "log_evaluation", "progress_bar", "record_evaluation", "time_limit"), "dmlgbm.gbdt.callbacks"
     ),
     **dict.fromkeys(("DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"), "sklearn_api"),
     **dict.fromkeys(
@@ -87,13 +87,13 @@ _MODULE_OF = {
         "neural",
     ),
     **dict.fromkeys(
-        ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"), "tuning.search"
+        ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"), "dmlgbm.tuning.search"
     ),
-    **dict.fromkeys(("cross_val_score", "cross_validate"), "tuning.validation"),
-    "HyperbandSearchCV": "tuning.hyperband",
-    "OptunaSearchCV": "tuning.optuna_search",
-    "SearchReport": "tuning.report",
-    "plot_search": "tuning.plots",
+    **dict.fromkeys(("cross_val_score", "cross_validate"), "dmlgbm.tuning.validation"),
+    "HyperbandSearchCV": "dmlgbm.tuning.hyperband",
+    "OptunaSearchCV": "dmlgbm.tuning.optuna_search",
+    "SearchReport": "dmlgbm.tuning.report",
+    "plot_search": "dmlgbm.tuning.plots",
 }
 
 

@@ -6,10 +6,10 @@ import inspect
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
-from sklearn_api.documentation import PARAMETERS
-from sklearn_api.parameter_names import ALIASES_OF
-from sklearn_api.parameter_values import OBJECTIVE_ALIASES
+from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm.sklearn_api.parameters.documentation import PARAMETERS
+from dmlgbm.sklearn_api.parameters.names import ALIASES_OF
+from dmlgbm.sklearn_api.parameters.values import OBJECTIVE_ALIASES
 
 PAGE = Path(__file__).with_name("parameters.md")
 ESTIMATORS = {"classifier": DMLGBMClassifier, "regressor": DMLGBMRegressor, "ranker": DMLGBMRanker}

@@ -8,7 +8,7 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from dmlgbm import DMLMLPClassifier
-from neural import compare
+from dmlgbm.neural import compare
 
 
 def main() -> None:

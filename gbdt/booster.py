@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.forest import Forest
-from gbdt.model_file import ModelFileError, model_bytes, parse_model_bytes
-from gbdt.table import CategoricalColumn, Category, Column, Table
-from gbdt.threads import Workers
-from gbdt.tree import TREE_ARRAYS, Tree
-from gbdt.tree_checks import check_arrays, check_header, check_trees
+from dmlgbm.gbdt.data.table import CategoricalColumn, Category, Column, Table
+from dmlgbm.gbdt.model.forest import Forest
+from dmlgbm.gbdt.model.model_file import ModelFileError, model_bytes, parse_model_bytes
+from dmlgbm.gbdt.model.tree import TREE_ARRAYS, Tree
+from dmlgbm.gbdt.model.tree_checks import check_arrays, check_header, check_trees
+from dmlgbm.gbdt.threads import Workers
 
 _NODE_ARRAYS = ("feature", "threshold", "missing_left", "categorical", "left", "right", "gain", "count")
 _LEAF_ARRAYS = ("leaf_value", "leaf_count", "leaf_weight")

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple, NoReturn, TextIO
 
-from gbdt.atomic_file import write_atomically
-from gbdt.booster import Booster
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.system.atomic_file import write_atomically
 
 
 class Evaluation(NamedTuple):

@@ -6,17 +6,13 @@ and no threading layer keeps a core that somebody else needs.
 
 from __future__ import annotations
 
-import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextvars import ContextVar
 from functools import cached_property, partial
 from threading import Event
 from types import TracebackType
 from typing import Any, Self, TypeVar
-
-from gbdt.cores import usable_cores
 
 logger = logging.getLogger("dmlgbm")
 
@@ -25,26 +21,6 @@ Result = TypeVar("Result")
 
 # Below this many rows a range is not worth handing to another thread (about 60 microseconds a hand-over).
 ROWS_WORTH_A_THREAD = 65_536
-
-
-_share: ContextVar[int | None] = ContextVar("share of the cores", default=None)
-
-
-def available_threads() -> int:
-    """The cores this process may use, or the share of them that `limited_threads` leaves to the caller."""
-    cores = usable_cores()
-    share = _share.get()
-    return cores if share is None else max(1, min(cores, share))
-
-
-@contextlib.contextmanager
-def limited_threads(n_threads: int) -> Iterator[None]:
-    """What runs inside, in this thread, takes `n_threads` for all cores: several fits share one machine."""
-    token = _share.set(n_threads)
-    try:
-        yield
-    finally:
-        _share.reset(token)
 
 
 def say_that_threads_are_missing(n_wanted: int, n_there: int) -> None:

@@ -2,34 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
 from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.booster import Booster
-from gbdt.boosting import BoostingRun, TrainingResult, TrainingRows, boost
-from gbdt.callbacks import Callback
-from gbdt.dataset import Dataset, bin_table
-from gbdt.evaluation import EvaluationSet, Evaluator, start_scores
-from gbdt.grower import TreeGrower, histogram_bytes
-from gbdt.metrics import Metric
-from gbdt.objectives import Objective, ObjectiveSettings, objective_for
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.table import CategoricalColumn, Category, Table
-from gbdt.threads import Workers
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator, start_scores
+from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, local_run, loss_over
+from dmlgbm.gbdt.boosting.loop import TrainingResult, TrainingRows, boost
+from dmlgbm.gbdt.callbacks import Callback
+from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.table import CategoricalColumn, Table
+from dmlgbm.gbdt.growth.grower import TreeGrower
+from dmlgbm.gbdt.metrics import Metric
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.threads import Workers
 
-__all__ = ["TableBinner", "TrainingResult", "empty_model", "local_run", "loss_over", "train"]
+__all__ = ["TableBinner", "TrainingResult", "train"]
 
 FloatArray = npt.NDArray[np.float64]
 TableBinner: TypeAlias = Callable[[Table, BinningParameters, Workers, FloatArray | None], Dataset]
-
-# Of trees that are grown at once. (Measured on 60,000 x 784 rows of ten classes: 188 MB for two trees, which take 0.88
-# of the time that they take one after the other.)
-_MOST_HISTOGRAM_BYTES = 128 << 20
 
 
 def train(
@@ -68,58 +64,3 @@ def _announce_growth() -> None:
     """Have the largest kernels, which are the same for all tables, compiled while rows are still being binned."""
     workers = Workers(1)
     TreeGrower(bin_table(Table((), n_rows=1), BinningParameters(), workers), TrainParameters(), workers)
-
-
-def loss_over(rows: TrainingRows, objective: ObjectiveSettings, precision: str) -> Objective:
-    """The objective over the rows of one process."""
-    return objective_for(
-        objective,
-        target=rows.target,
-        weight=rows.weight,
-        group_starts=rows.group_starts,
-        exact=precision == "exact",
-    )
-
-
-@contextlib.contextmanager
-def local_run(
-    parameters: TrainParameters,
-    dataset: Dataset,
-    loss: Objective,
-    rows: TrainingRows,
-    scores: FloatArray,
-    workers: Workers,
-) -> Iterator[BoostingRun]:
-    """A run over a data set that one process holds, which adds to `scores`."""
-    # One thread a tree has nothing to wait for; all threads in one tree need the histograms of one tree only.
-    n_growers = min(workers.n_threads, loss.n_outputs)
-    if n_growers * histogram_bytes(dataset.plan, parameters.num_leaves) > _MOST_HISTOGRAM_BYTES:
-        n_growers = 1
-    tree_workers = workers if n_growers == 1 else Workers(1)
-    with contextlib.ExitStack() as stack:
-        growers = [stack.enter_context(TreeGrower(dataset, parameters, tree_workers)) for _ in range(n_growers)]
-        yield BoostingRun(parameters, dataset, loss, rows, scores, growers, workers)
-
-
-def empty_model(
-    loss: Objective,
-    names: tuple[str, ...] | None,
-    categories: tuple[tuple[Category, ...] | None, ...],
-    *,
-    first_scores: bool,
-) -> Booster:
-    """A model without trees. A user's first scores take the place of the objective's own."""
-    return Booster(
-        trees=(),
-        base_scores=loss.base_scores() if first_scores else np.zeros(loss.n_outputs),
-        objective=loss.name,
-        n_features=len(categories),
-        feature_names=names,
-        categories=categories,
-    )
-
-
-def check_outputs(start: Booster, loss: Objective) -> None:
-    """A model can only be continued with as many scores a row."""
-    if start.n_outputs != loss.n_outputs:
-        raise ValueError(f"the initial model has {start.n_outputs} outputs, but {loss.name} has {loss.n_outputs}.")

@@ -9,22 +9,22 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from neural.comparison import Comparison, compare
-    from neural.estimators import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
-    from neural.history import TrainingHistory
-    from neural.plotting import plot_history
-    from neural.strategies import strategy_names
-    from neural.torch_models.estimators import DMLTorchClassifier, DMLTorchRegressor
+    from dmlgbm.neural.comparison import Comparison, compare
+    from dmlgbm.neural.estimators import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
+    from dmlgbm.neural.history import TrainingHistory
+    from dmlgbm.neural.plotting import plot_history
+    from dmlgbm.neural.strategies import strategy_names
+    from dmlgbm.neural.torch_models.estimators import DMLTorchClassifier, DMLTorchRegressor
 
 _MODULE_OF = {
     **dict.fromkeys(
-        ("DMLLinearClassifier", "DMLLinearRegressor", "DMLMLPClassifier", "DMLMLPRegressor"), "neural.estimators"
+        ("DMLLinearClassifier", "DMLLinearRegressor", "DMLMLPClassifier", "DMLMLPRegressor"), "dmlgbm.neural.estimators"
     ),
-    **dict.fromkeys(("Comparison", "compare"), "neural.comparison"),
-    "TrainingHistory": "neural.history",
-    "plot_history": "neural.plotting",
-    "strategy_names": "neural.strategies",
-    **dict.fromkeys(("DMLTorchClassifier", "DMLTorchRegressor"), "neural.torch_models.estimators"),
+    **dict.fromkeys(("Comparison", "compare"), "dmlgbm.neural.comparison"),
+    "TrainingHistory": "dmlgbm.neural.history",
+    "plot_history": "dmlgbm.neural.plotting",
+    "strategy_names": "dmlgbm.neural.strategies",
+    **dict.fromkeys(("DMLTorchClassifier", "DMLTorchRegressor"), "dmlgbm.neural.torch_models.estimators"),
 }
 
 __all__ = [

@@ -14,9 +14,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from neural.model import IntArray
-from neural.random_numbers import hash_of, integers, permutation
-from neural.shards import RowShard
+from dmlgbm.neural.model import IntArray
+from dmlgbm.neural.random_numbers import hash_of, integers, permutation
+from dmlgbm.neural.shards import RowShard
 
 Sampling: TypeAlias = Literal["reshuffle", "replacement"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neural.model import FloatArray
+from dmlgbm.neural.model import FloatArray
 
 
 @dataclass

@@ -9,8 +9,8 @@ from typing import Any
 
 from sklearn.base import clone
 
-from neural.history import TrainingHistory
-from neural.plotting import bar_chart
+from dmlgbm.neural.history import TrainingHistory
+from dmlgbm.neural.plotting import bar_chart
 
 
 @dataclass(frozen=True)

@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neural.batches import Batch, BatchSource
-from neural.errors import NonFiniteLossError
-from neural.exchange import Exchange
-from neural.history import RankHistory
-from neural.model import FloatArray, LayerReady, Model, Pass
-from neural.optimisers import Optimiser
-from neural.schedules import Schedule
-from neural.settings import TrainingSettings
-from neural.shards import RowShard
+from dmlgbm.neural.batches import Batch, BatchSource
+from dmlgbm.neural.errors import NonFiniteLossError
+from dmlgbm.neural.exchange import Exchange
+from dmlgbm.neural.history import RankHistory
+from dmlgbm.neural.model import FloatArray, LayerReady, Model, Pass
+from dmlgbm.neural.optimisers import Optimiser
+from dmlgbm.neural.schedules import Schedule
+from dmlgbm.neural.settings import TrainingSettings
+from dmlgbm.neural.shards import RowShard
 
 if TYPE_CHECKING:
-    from collectives import Communicator
+    from dmlgbm.collectives import Communicator
 
 
 @dataclass

@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from neural.losses import codes_of
-from neural.model import FloatArray, Model
-from neural.shards import RowShard
+from dmlgbm.neural.losses import codes_of
+from dmlgbm.neural.model import FloatArray, Model
+from dmlgbm.neural.shards import RowShard
 
 if TYPE_CHECKING:
-    from collectives import Communicator
+    from dmlgbm.collectives import Communicator
 
 
 def evaluate(model: Model, rows: RowShard, classifies: bool, communicator: Communicator) -> float:

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from neural.history import RankHistory
-from neural.model import FloatArray
+from dmlgbm.neural.history import RankHistory
+from dmlgbm.neural.model import FloatArray
 
 # Loaded when ranks exchange something: a fit in one process must not wait for the communication layer.
 if TYPE_CHECKING:
-    from collectives import Communicator, Handle
-    from collectives.compression import Compressor, GatheredCodec, RankGroup
+    from dmlgbm.collectives import Communicator, Handle
+    from dmlgbm.collectives.compression import Compressor, GatheredCodec, RankGroup
 
 
 class Exchange:
@@ -42,7 +42,7 @@ class Exchange:
     def _sum(self, key: str, array: FloatArray, out: FloatArray | None) -> FloatArray:
         if self.compressor is None:
             return self.communicator.all_reduce(array, out=out)
-        from collectives.compression import compressed_all_reduce
+        from dmlgbm.collectives.compression import compressed_all_reduce
 
         total = compressed_all_reduce(cast("RankGroup", self.communicator), array, self.compressor, key)
         if out is None:
@@ -57,7 +57,7 @@ def make_compressor(name: str | None, options: Mapping[str, Any]) -> Compressor 
         if options:
             raise ValueError("compression_options has no meaning without compression")
         return None
-    from collectives.compression import CODECS, Compressor
+    from dmlgbm.collectives.compression import CODECS, Compressor
 
     if name not in CODECS:
         raise ValueError(f"compression must be one of {', '.join(CODECS)}, got {name!r}")
@@ -69,7 +69,7 @@ def make_compressor(name: str | None, options: Mapping[str, Any]) -> Compressor 
 
 def single_payload_codec(compressor: Compressor, strategy: str) -> GatheredCodec:
     """The codec, for a strategy whose payloads go from one rank to another and are never summed on the way."""
-    from collectives.compression import CODECS, GatheredCodec
+    from dmlgbm.collectives.compression import CODECS, GatheredCodec
 
     if isinstance(compressor.codec, GatheredCodec):
         return compressor.codec

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from neural.batches import Batch
+from dmlgbm.neural.batches import Batch
 
 # Columns of an epoch's record; the first ones are summed up over an epoch by the rank itself.
 COLUMNS = ("loss", "steps", "bytes_sent", "wait_seconds", "seconds", "staleness_mean", "staleness_max")

@@ -15,7 +15,7 @@ Array = npt.NDArray[Any]
 
 
 class LoneCommunicator:
-    """The calls of `collectives.Communicator` that make sense for one rank."""
+    """The calls of `dmlgbm.collectives.Communicator` that make sense for one rank."""
 
     rank = 0
     world_size = 1

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from neural.model import FloatArray, IntArray
+from dmlgbm.neural.model import FloatArray, IntArray
 
 
 class Loss(ABC):

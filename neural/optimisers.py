@@ -14,9 +14,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from neural.kernels.compiler import prepare
-from neural.kernels.optimiser_steps import adam_direction, adam_step, momentum_step, nesterov_step
-from neural.model import FloatArray, ParameterPart
+from dmlgbm.neural.kernels.compiler import prepare
+from dmlgbm.neural.kernels.optimiser_steps import adam_direction, adam_step, momentum_step, nesterov_step
+from dmlgbm.neural.model import FloatArray, ParameterPart
 
 
 @dataclass

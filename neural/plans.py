@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from neural.layers import Activation, BatchNorm, Dense, Dropout, Embedding, Layer, Residual
-from neural.losses import make_loss
-from neural.model import Model
-from neural.network import Network
+from dmlgbm.neural.layers import Activation, BatchNorm, Dense, Dropout, Embedding, Layer, Residual
+from dmlgbm.neural.losses import make_loss
+from dmlgbm.neural.model import Model
+from dmlgbm.neural.network import Network
 
 
 class ModelPlan(Protocol):

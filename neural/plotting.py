@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from neural.history import TrainingHistory
+from dmlgbm.neural.history import TrainingHistory
 
 _MEGABYTE = 1e6
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from neural.commits import Commit, packed_arrays, unpacked_arrays
-from neural.context import RankContext
-from neural.strategies import Strategy
+from dmlgbm.neural.commits import Commit, packed_arrays, unpacked_arrays
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.strategies import Strategy
 
 logger = logging.getLogger("dmlgbm")
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from neural.batches import Sampling
-from neural.schedules import ScheduleName
+from dmlgbm.neural.batches import Sampling
+from dmlgbm.neural.schedules import ScheduleName
 
 
 @dataclass(frozen=True)

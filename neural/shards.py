@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from neural.model import FloatArray, Inputs, IntArray
+from dmlgbm.neural.model import FloatArray, Inputs, IntArray
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from neural.losses import codes_of
-from neural.model import FloatArray, IntArray
+from dmlgbm.neural.losses import codes_of
+from dmlgbm.neural.model import FloatArray, IntArray
 
 
 class Targets(Protocol):

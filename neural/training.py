@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neural.batches import BatchSource
-from neural.commits import Commit, Progress
-from neural.context import RankContext
-from neural.evaluation import evaluate
-from neural.exchange import Exchange, make_compressor
-from neural.history import COLUMNS, RankHistory
-from neural.model import FloatArray
-from neural.optimisers import OPTIMISERS
-from neural.plans import ModelPlan
-from neural.rank_states import gather_rank_states, restore_rank_state
-from neural.schedules import Schedule
-from neural.settings import TrainingSettings
-from neural.shards import RowShard
-from neural.strategies import Strategy, make_strategy
+from dmlgbm.neural.batches import BatchSource
+from dmlgbm.neural.commits import Commit, Progress
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.evaluation import evaluate
+from dmlgbm.neural.exchange import Exchange, make_compressor
+from dmlgbm.neural.history import COLUMNS, RankHistory
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.optimisers import OPTIMISERS
+from dmlgbm.neural.plans import ModelPlan
+from dmlgbm.neural.rank_states import gather_rank_states, restore_rank_state
+from dmlgbm.neural.schedules import Schedule
+from dmlgbm.neural.settings import TrainingSettings
+from dmlgbm.neural.shards import RowShard
+from dmlgbm.neural.strategies import Strategy, make_strategy
 
 if TYPE_CHECKING:
-    from collectives import Communicator
+    from dmlgbm.collectives import Communicator
 
 
 @dataclass(frozen=True)

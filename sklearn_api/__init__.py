@@ -11,10 +11,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from sklearn_api.classifier import DMLGBMClassifier
-    from sklearn_api.model_io import load_model
-    from sklearn_api.ranker import DMLGBMRanker
-    from sklearn_api.regressor import DMLGBMRegressor
+    from dmlgbm.sklearn_api.classifier import DMLGBMClassifier
+    from dmlgbm.sklearn_api.model_io import load_model
+    from dmlgbm.sklearn_api.ranker import DMLGBMRanker
+    from dmlgbm.sklearn_api.regressor import DMLGBMRegressor
 
 __all__ = ["DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"]
 

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sklearn_api.parameter_values import n_threads_of
+from dmlgbm.sklearn_api.parameters.values import n_threads_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Columns = Callable[[Any, int], Sequence[Any]]
@@ -104,8 +104,8 @@ class _Call:
 
 
 def _predicted_lazily(estimator: Any, X: Any, call: _Call, columns: Columns) -> Any:
-    from dask_backend.prediction import BlockPrediction, predict_blocks
-    from sklearn_api.predicting import shipped
+    from dmlgbm.dask_backend.prediction import BlockPrediction, predict_blocks
+    from dmlgbm.sklearn_api.predicting import shipped
 
     _require_fitted(estimator)
     model = shipped(estimator)
@@ -127,9 +127,9 @@ _COLUMN_NAMES = {
 
 
 def _predicted_column(estimator: Any, X: Any, call: _Call) -> Any:
-    from sklearn_api.predicting import shipped
-    from spark_backend.frames import columns_of_model
-    from spark_backend.prediction import ColumnPrediction, predict_column
+    from dmlgbm.sklearn_api.predicting import shipped
+    from dmlgbm.spark_backend.frames import columns_of_model
+    from dmlgbm.spark_backend.prediction import ColumnPrediction, predict_column
 
     _require_fitted(estimator)
     model = shipped(estimator)

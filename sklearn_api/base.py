@@ -19,34 +19,34 @@ import numpy as np
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from gbdt.atomic_file import write_atomically
-from gbdt.booster import Booster
-from gbdt.dataset import bin_table
-from gbdt.objectives import ObjectiveSettings
-from gbdt.table import Table
-from gbdt.training import TableBinner, TrainingResult
-from sklearn_api.backends import snapshot, warn_of_cluster_parameters
-from sklearn_api.booster import Booster as FittedBooster
-from sklearn_api.columns import columns_of
-from sklearn_api.continuation import Start, starting_point
-from sklearn_api.evaluation import GivenSet
-from sklearn_api.fit_settings import FitSettings
-from sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
-from sklearn_api.fitting import NamedRows, boost, n_outputs_of
-from sklearn_api.holdout import Split, numbered, taken
-from sklearn_api.labels import Labels
-from sklearn_api.parameter_names import canonical_parameters, parameter_names, stored_parameters
-from sklearn_api.parameter_values import EngineParameters, Stretch, engine_parameters
-from sklearn_api.partitions import Target
-from sklearn_api.predicting import TreePredictions
-from sklearn_api.row_data import RowData
-from sklearn_api.saved_state import saved_state
-from sklearn_api.scoring import scorer_metrics
-from sklearn_api.stopping import TRAINING, warn_of_rounds_without_sets
-from sklearn_api.tables import listed_categories
-from sklearn_api.targets import FloatArray, IntArray
-from sklearn_api.weightless_rows import weighing_rows
-from sklearn_api.work_sharing import WorkSharing
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.dataset import bin_table
+from dmlgbm.gbdt.data.table import Table
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.system.atomic_file import write_atomically
+from dmlgbm.gbdt.training import TableBinner, TrainingResult
+from dmlgbm.sklearn_api.backends import snapshot, warn_of_cluster_parameters
+from dmlgbm.sklearn_api.booster import Booster as FittedBooster
+from dmlgbm.sklearn_api.clusters.partitions import Target
+from dmlgbm.sklearn_api.continuation import Start, starting_point
+from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
+from dmlgbm.sklearn_api.fitting import NamedRows, boost, n_outputs_of
+from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
+from dmlgbm.sklearn_api.parameters.names import canonical_parameters, parameter_names, stored_parameters
+from dmlgbm.sklearn_api.parameters.values import EngineParameters, Stretch, engine_parameters
+from dmlgbm.sklearn_api.predicting import TreePredictions
+from dmlgbm.sklearn_api.rows.columns import columns_of
+from dmlgbm.sklearn_api.rows.holdout import Split, numbered, taken
+from dmlgbm.sklearn_api.rows.labels import Labels
+from dmlgbm.sklearn_api.rows.row_data import RowData
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
+from dmlgbm.sklearn_api.rows.weightless_rows import weighing_rows
+from dmlgbm.sklearn_api.saved_state import saved_state
+from dmlgbm.sklearn_api.sharing.work_sharing import WorkSharing
+from dmlgbm.sklearn_api.tables import listed_categories
+from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
+from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
+from dmlgbm.sklearn_api.watching.stopping import TRAINING, warn_of_rounds_without_sets
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from typing import Any, Self
 
-from gbdt import booster as engine
-from gbdt.atomic_file import write_atomically
-from gbdt.objectives import transform
-from sklearn_api.columns import table_like
-from sklearn_api.parameter_values import Stretch, n_threads_of
-from sklearn_api.targets import FloatArray
+from dmlgbm.gbdt import booster as engine
+from dmlgbm.gbdt.objectives import transform
+from dmlgbm.gbdt.system.atomic_file import write_atomically
+from dmlgbm.sklearn_api.parameters.values import Stretch, n_threads_of
+from dmlgbm.sklearn_api.rows.columns import table_like
+from dmlgbm.sklearn_api.rows.targets import FloatArray
 
 
 class Booster(engine.Booster):
@@ -28,7 +28,7 @@ class Booster(engine.Booster):
     @classmethod
     def load_model(cls, path: str | os.PathLike[str]) -> Self:
         """The trees in a file of `save_model`, of a Booster or an estimator, or of the callback `checkpoint`."""
-        from sklearn_api.saved_state import booster_from_file
+        from dmlgbm.sklearn_api.saved_state import booster_from_file
 
         return cls.of(booster_from_file(path))
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy.typing as npt
 
-from gbdt.booster import Booster
-from gbdt.parameters import ParameterError
-from sklearn_api.saved_state import booster_from_file, saved_best_iteration, saved_classes
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.parameters import ParameterError
+from dmlgbm.sklearn_api.saved_state import booster_from_file, saved_best_iteration, saved_classes
 
 
 @dataclass(frozen=True)

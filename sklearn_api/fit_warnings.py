@@ -7,13 +7,13 @@ import warnings
 from collections.abc import Collection, Sequence
 from typing import Any
 
-from gbdt.booster import Booster
-from gbdt.feature_bins import MAX_CATEGORIES
-from gbdt.parameters import TrainParameters
-from gbdt.table import CategoricalColumn, Category, Table
-from sklearn_api.columns import columns_of
-from sklearn_api.tables.category_types import meant_categories
-from sklearn_api.tables.names import CategoricalFeature, column_labels
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.feature_bins import MAX_CATEGORIES
+from dmlgbm.gbdt.data.table import CategoricalColumn, Category, Table
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.sklearn_api.rows.columns import columns_of
+from dmlgbm.sklearn_api.tables.category_types import meant_categories
+from dmlgbm.sklearn_api.tables.names import CategoricalFeature, column_labels
 
 # Texts of a column that are looked at, and the share of them that must be alike.
 _MOST_LOOKED_AT = 1_000

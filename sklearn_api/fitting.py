@@ -7,17 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from gbdt.callbacks import Callback, log_evaluation
-from gbdt.dataset import bin_table
-from gbdt.evaluation import EvaluationSet
-from gbdt.metrics import Metric
-from gbdt.objectives import ObjectiveSettings, RowError
-from gbdt.training import TableBinner, TrainingResult, train
-from sklearn_api.continuation import Start
-from sklearn_api.evaluation import on_probabilities, watched_metrics
-from sklearn_api.parameter_values import EngineParameters
-from sklearn_api.row_data import RowData
-from sklearn_api.stopping import are_same_rows, watching
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
+from dmlgbm.gbdt.callbacks import Callback, log_evaluation
+from dmlgbm.gbdt.data.dataset import bin_table
+from dmlgbm.gbdt.metrics import Metric
+from dmlgbm.gbdt.objectives import ObjectiveSettings, RowError
+from dmlgbm.gbdt.training import TableBinner, TrainingResult, train
+from dmlgbm.sklearn_api.continuation import Start
+from dmlgbm.sklearn_api.parameters.values import EngineParameters
+from dmlgbm.sklearn_api.rows.row_data import RowData
+from dmlgbm.sklearn_api.watching.evaluation_sets import on_probabilities, watched_metrics
+from dmlgbm.sklearn_api.watching.stopping import are_same_rows, watching
 
 NamedRows = tuple[str, RowData]
 

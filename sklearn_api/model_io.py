@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 
-from sklearn_api.classifier import DMLGBMClassifier
-from sklearn_api.ranker import DMLGBMRanker
-from sklearn_api.regressor import DMLGBMRegressor
-from sklearn_api.saved_state import restored
+from dmlgbm.sklearn_api.classifier import DMLGBMClassifier
+from dmlgbm.sklearn_api.ranker import DMLGBMRanker
+from dmlgbm.sklearn_api.regressor import DMLGBMRegressor
+from dmlgbm.sklearn_api.saved_state import restored
 
 _ESTIMATORS = {estimator.__name__: estimator for estimator in (DMLGBMClassifier, DMLGBMRegressor, DMLGBMRanker)}
 

@@ -13,15 +13,15 @@ from typing import Any, Literal, Self
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.booster import Booster
-from gbdt.objectives import transform
-from gbdt.table import Table
-from sklearn_api.backends import lazy_on_collections, of_classes, staged_on_collections
-from sklearn_api.booster import Booster as FittedBooster
-from sklearn_api.columns import table_like
-from sklearn_api.labels import Labels
-from sklearn_api.parameter_values import Stretch, n_threads_of
-from sklearn_api.targets import FloatArray
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.table import Table
+from dmlgbm.gbdt.objectives import transform
+from dmlgbm.sklearn_api.backends import lazy_on_collections, of_classes, staged_on_collections
+from dmlgbm.sklearn_api.booster import Booster as FittedBooster
+from dmlgbm.sklearn_api.parameters.values import Stretch, n_threads_of
+from dmlgbm.sklearn_api.rows.columns import table_like
+from dmlgbm.sklearn_api.rows.labels import Labels
+from dmlgbm.sklearn_api.rows.targets import FloatArray
 
 
 class TreePredictions:

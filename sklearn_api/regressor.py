@@ -8,24 +8,24 @@ from typing import Any, Literal, Self
 
 from sklearn.base import RegressorMixin
 
-from gbdt.booster import Booster
-from gbdt.objectives import ObjectiveSettings
-from sklearn_api.backends import is_collection, refuse_client
-from sklearn_api.base import BoostedTrees
-from sklearn_api.collection_fitting import CollectionInput, fit_collection
-from sklearn_api.columns import columns_of
-from sklearn_api.documentation import documented
-from sklearn_api.evaluation import GivenSet, given_sets
-from sklearn_api.fit_settings import Callbacks, EvalMetric, fit_settings
-from sklearn_api.fitting import NamedRows
-from sklearn_api.holdout import Split, split_rows
-from sklearn_api.labels import Labels
-from sklearn_api.parameter_names import stores_parameters
-from sklearn_api.parameter_values import objective_named, step_limit
-from sklearn_api.predicting import ValuePredictions
-from sklearn_api.row_data import RowData
-from sklearn_api.tables.names import CategoricalFeature
-from sklearn_api.targets import FloatArray, IntArray, numeric_target, score_matrix, weight_vector
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.sklearn_api.backends import is_collection, refuse_client
+from dmlgbm.sklearn_api.base import BoostedTrees
+from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput, fit_collection
+from dmlgbm.sklearn_api.fitting import NamedRows
+from dmlgbm.sklearn_api.parameters.documentation import documented
+from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
+from dmlgbm.sklearn_api.parameters.names import stores_parameters
+from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
+from dmlgbm.sklearn_api.predicting import ValuePredictions
+from dmlgbm.sklearn_api.rows.columns import columns_of
+from dmlgbm.sklearn_api.rows.holdout import Split, split_rows
+from dmlgbm.sklearn_api.rows.labels import Labels
+from dmlgbm.sklearn_api.rows.row_data import RowData
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, numeric_target, score_matrix, weight_vector
+from dmlgbm.sklearn_api.tables.names import CategoricalFeature
+from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet, given_sets
 
 _OBJECTIVES = ("regression", "regression_l1", "quantile", "poisson")
 

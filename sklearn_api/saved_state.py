@@ -20,11 +20,11 @@ import numpy as np
 import numpy.typing as npt
 from sklearn.base import is_classifier
 
-from gbdt.booster import Booster
-from gbdt.model_file import ModelFileError
-from gbdt.training import TrainingResult
-from sklearn_api.parameter_names import stored_parameters, storing_class
-from sklearn_api.parameter_values import engine_parameters
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.loop import TrainingResult
+from dmlgbm.gbdt.model.model_file import ModelFileError
+from dmlgbm.sklearn_api.parameters.names import stored_parameters, storing_class
+from dmlgbm.sklearn_api.parameters.values import engine_parameters
 
 _NOT_SAVED = ("n_jobs", "verbose", "max_restarts", "worker_timeout", "checkpoint_dir")
 _LABEL_DTYPES = ("bool", *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)), "float32", "float64")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from spark_backend.frames import FrameColumns
+from dmlgbm.spark_backend.frames import FrameColumns
 
 ReadFunction = Callable[[int, Any, Mapping[str, Any]], Any]
 """From (number of the partition, its features as an Arrow table, vectors by name) to whatever the caller needs."""

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self
 
-from spark_backend.frames import require_classic
+from dmlgbm.spark_backend.frames import require_classic
 
 
 class SparkCluster:

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from gbdt.booster import Booster
-from gbdt.evaluation import start_scores
-from gbdt.parameters import BinningParameters
-from gbdt.partition_binning import (
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.evaluation import start_scores
+from dmlgbm.gbdt.data.partition_binning import (
     BinningPlan,
     ColumnSummary,
     SampledRows,
@@ -23,12 +22,13 @@ from gbdt.partition_binning import (
     sample_rows,
     summarise_columns,
 )
-from gbdt.ranks.checkpoints import rows_digest
-from gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
-from gbdt.ranks.row_set import Rows
-from gbdt.threads import Workers
-from spark_backend.cluster import SparkCluster
-from spark_backend.row_sets import FrameRowSet
+from dmlgbm.gbdt.parameters import BinningParameters
+from dmlgbm.gbdt.ranks.checkpoints import rows_digest
+from dmlgbm.gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
+from dmlgbm.gbdt.ranks.row_set import Rows
+from dmlgbm.gbdt.threads import Workers
+from dmlgbm.spark_backend.cluster import SparkCluster
+from dmlgbm.spark_backend.row_sets import FrameRowSet
 
 # A sample of more bytes than this is cut into blocks of columns, one for each slot.
 _BYTES_IN_ONE_PLACE = 16 << 20

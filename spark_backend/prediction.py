@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from spark_backend.frames import FrameColumns, columns_named, require_classic
+from dmlgbm.spark_backend.frames import FrameColumns, columns_named, require_classic
 
 # Columns that are vectors in Spark ML.
 _VECTORS = ("probability", "rawPrediction")

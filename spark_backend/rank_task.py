@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from collectives import (
+from dmlgbm.collectives import (
     CollectiveError,
     Communicator,
     JoinOptions,
@@ -23,10 +23,10 @@ from collectives import (
     join,
     this_host,
 )
-from gbdt.callbacks import TrainingState
-from gbdt.objectives import RowError
-from gbdt.ranks.fit_report import RankReport, TreeCounts
-from gbdt.ranks.rank import (
+from dmlgbm.gbdt.callbacks import TrainingState
+from dmlgbm.gbdt.objectives import RowError
+from dmlgbm.gbdt.ranks.fit_report import RankReport, TreeCounts
+from dmlgbm.gbdt.ranks.rank import (
     Checkpoint,
     CountedIteration,
     EvaluationPart,
@@ -35,9 +35,9 @@ from gbdt.ranks.rank import (
     RankTask,
     train_rank,
 )
-from gbdt.ranks.rank_threads import threads_of_rank
-from spark_backend.ingestion import BinnedShare
-from spark_backend.reports import DriverAddress, Kind, RankLine
+from dmlgbm.gbdt.ranks.rank_threads import threads_of_rank
+from dmlgbm.spark_backend.ingestion import BinnedShare
+from dmlgbm.spark_backend.reports import DriverAddress, Kind, RankLine
 
 
 @dataclass(frozen=True)

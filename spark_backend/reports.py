@@ -19,10 +19,10 @@ from enum import IntEnum
 from types import TracebackType
 from typing import Self
 
-from collectives import Listener
-from collectives.addresses import Address
-from collectives.handshake import Hello, Purpose, Refusal, Verdict
-from collectives.negotiation import Arrival, Negotiator, Security, connect
+from dmlgbm.collectives import Listener
+from dmlgbm.collectives.joining.addresses import Address
+from dmlgbm.collectives.joining.handshake import Hello, Purpose, Refusal, Verdict
+from dmlgbm.collectives.joining.negotiation import Arrival, Negotiator, Security, connect
 
 _HEAD = struct.Struct("<BQ")
 _LARGEST = 1 << 32

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from gbdt.ranks.row_set import RowSet, RowsOf
-from spark_backend.chunks import PartitionReading, ReadFunction, chunked
-from spark_backend.cluster import SparkCluster
-from spark_backend.frames import FrameColumns
+from dmlgbm.gbdt.ranks.row_set import RowSet, RowsOf
+from dmlgbm.spark_backend.chunks import PartitionReading, ReadFunction, chunked
+from dmlgbm.spark_backend.cluster import SparkCluster
+from dmlgbm.spark_backend.frames import FrameColumns
 
 TakeRows = Callable[[Any, int], Any]
 """From (partition, number of rows) to the partition with its first rows only."""

@@ -12,11 +12,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from gbdt.objectives import RowError
-from gbdt.ranks.losses import RanksLostError
-from spark_backend.cluster import BackgroundJob, SparkCluster
-from spark_backend.rank_task import Order, RankMain, RankWork
-from spark_backend.reports import DriverLine, Kind, Message
+from dmlgbm.gbdt.objectives import RowError
+from dmlgbm.gbdt.ranks.losses import RanksLostError
+from dmlgbm.spark_backend.cluster import BackgroundJob, SparkCluster
+from dmlgbm.spark_backend.rank_task import Order, RankMain, RankWork
+from dmlgbm.spark_backend.reports import DriverLine, Kind, Message
 
 _POLL_SECONDS = 0.1
 _SECONDS_BETWEEN_LOOKS = 1.0

@@ -16,21 +16,21 @@ from typing import Any
 
 import numpy as np
 
-from gbdt.callbacks import Callback
-from gbdt.ranks.checkpoints import CheckpointFile
-from gbdt.ranks.cost_model import link_between
-from gbdt.ranks.fit_report import RankReport, fit_report
-from gbdt.ranks.job import ClusterJob, ClusterResult
-from gbdt.ranks.losses import Losses, RanksLostError, TrainingLostError
-from gbdt.ranks.progress import Progress
-from gbdt.ranks.rank import Checkpoint
-from gbdt.ranks.row_set import RowSet
-from spark_backend.cluster import SparkCluster
-from spark_backend.ingestion import BinnedRows, BinnedShare, bin_shares, cut_bins, watched_shares
-from spark_backend.rank_task import RankOrder, Watched, grow_trees, iteration_of
-from spark_backend.reports import DriverLine
-from spark_backend.row_sets import FrameRowSet
-from spark_backend.session import run_ranks
+from dmlgbm.gbdt.callbacks import Callback
+from dmlgbm.gbdt.ranks.checkpoints import CheckpointFile
+from dmlgbm.gbdt.ranks.cost_model import link_between
+from dmlgbm.gbdt.ranks.fit_report import RankReport, fit_report
+from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
+from dmlgbm.gbdt.ranks.losses import Losses, RanksLostError, TrainingLostError
+from dmlgbm.gbdt.ranks.progress import Progress
+from dmlgbm.gbdt.ranks.rank import Checkpoint
+from dmlgbm.gbdt.ranks.row_set import RowSet
+from dmlgbm.spark_backend.cluster import SparkCluster
+from dmlgbm.spark_backend.ingestion import BinnedRows, BinnedShare, bin_shares, cut_bins, watched_shares
+from dmlgbm.spark_backend.rank_task import RankOrder, Watched, grow_trees, iteration_of
+from dmlgbm.spark_backend.reports import DriverLine
+from dmlgbm.spark_backend.row_sets import FrameRowSet
+from dmlgbm.spark_backend.session import run_ranks
 
 logger = logging.getLogger("dmlgbm")
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbdt.dataset import Dataset, bin_table
-from gbdt.feature_bins import CategoricalBins, NumericBins, cut_numeric
-from gbdt.kernels.binning import chosen_rows
-from gbdt.kernels.layout import NARROW, WIDE
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.random_keys import Purpose, random_key
-from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
-from gbdt.threads import Workers
-from gbdt.training import train
+from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.feature_bins import CategoricalBins, NumericBins, cut_numeric
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
+from dmlgbm.gbdt.kernels.binning import chosen_rows
+from dmlgbm.gbdt.kernels.layout import NARROW, WIDE
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.random_keys import Purpose, random_key
+from dmlgbm.gbdt.threads import Workers
+from dmlgbm.gbdt.training import train
 from tests.reference.trees import binned_column
 
 EVERYTHING = slice(None)
@@ -195,8 +195,8 @@ def test_stored_bins_do_not_depend_on_row_blocks(monkeypatch: pytest.MonkeyPatch
     random = np.random.default_rng(6)
     table = table_of(*(NumericColumn(random.normal(size=1000)) for _ in range(70)))
     whole = binned(table)
-    monkeypatch.setattr("gbdt.row_binning._BLOCK_ROWS", 33)
-    monkeypatch.setattr("gbdt.row_binning._GROUP_COLUMNS", 8)
+    monkeypatch.setattr("dmlgbm.gbdt.data.row_binning._BLOCK_ROWS", 33)
+    monkeypatch.setattr("dmlgbm.gbdt.data.row_binning._GROUP_COLUMNS", 8)
     blocks = binned(table, n_threads)
     np.testing.assert_array_equal(whole.storage.narrow, blocks.storage.narrow)
     np.testing.assert_array_equal(blocks.storage.narrow.T, blocks.storage.narrow_by_column)

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gbdt.booster import Booster
-from gbdt.model_file import ModelFileError, model_bytes, parse_model_bytes
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.table import CategoricalColumn, NumericColumn, Table
-from gbdt.training import train
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
+from dmlgbm.gbdt.model.model_file import ModelFileError, model_bytes, parse_model_bytes
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.training import train
 from tests.reference import predict as naive
 
 Arrays = dict[str, npt.NDArray[Any]]

@@ -10,8 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gbdt.booster import Booster
-from gbdt.callbacks import (
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
+from dmlgbm.gbdt.callbacks import (
     Callback,
     TrainingState,
     checkpoint,
@@ -20,12 +21,11 @@ from gbdt.callbacks import (
     record_evaluation,
     time_limit,
 )
-from gbdt.evaluation import EvaluationSet
-from gbdt.metrics import metrics_for
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.table import NumericColumn, Table
-from gbdt.training import TrainingResult, train
+from dmlgbm.gbdt.data.table import NumericColumn, Table
+from dmlgbm.gbdt.metrics import metrics_for
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.training import TrainingResult, train
 
 RANDOM = np.random.default_rng(0)
 VALUES = RANDOM.normal(size=(300, 3))

@@ -448,17 +448,17 @@ def test_module_runs_as_a_program() -> None:
 def test_warmup_meets_every_kernel_that_the_engine_calls() -> None:
     program = """
 import importlib, json, pkgutil, sys
-import gbdt
+from dmlgbm import gbdt
 from dmlgbm.command_line.main import main
-from gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
-from gbdt.machine_code.kernel import Kernel
-from neural.kernels.optimiser_steps import adam_direction, adam_step, momentum_step, nesterov_step
+from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
+from dmlgbm.gbdt.machine_code.kernel import Kernel
+from dmlgbm.neural.kernels.optimiser_steps import adam_direction, adam_step, momentum_step, nesterov_step
 assert main(["warmup", "--json"]) == 0
 steps = (adam_direction, adam_step, momentum_step, nesterov_step)
 assert all(kernel.n_entries == 2 for kernel in steps), "single and double precision"
 assert all(kernel.n_entries == 2 for kernel in (add_to_rows, label_rows, sum_leaves)), "labels of one byte and of four"
-for info in pkgutil.walk_packages(gbdt.__path__, "gbdt."):
-    if not info.name.startswith("gbdt.kernels"):
+for info in pkgutil.walk_packages(gbdt.__path__, "dmlgbm.gbdt."):
+    if not info.name.startswith("dmlgbm.gbdt.kernels"):
         names = vars(importlib.import_module(info.name)).items()
         print(*(name for name, kernel in names if isinstance(kernel, Kernel) and kernel.n_entries == 0))
 """

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from gbdt import cores
-from gbdt.cores import cpu_quota, usable_cores
-from gbdt.threads import Workers, available_threads
-from neural.running.local import threads_of_a_rank
-from tuning.executors.registry import _n_workers
+from dmlgbm.gbdt import cores
+from dmlgbm.gbdt.system.cores import available_threads, cpu_quota, usable_cores
+from dmlgbm.gbdt.threads import Workers
+from dmlgbm.neural.running.local import threads_of_a_rank
+from dmlgbm.tuning.executors.registry import _n_workers
 
 ROOT = Path(__file__).parent.parent
 STRANGER = 54_321

@@ -16,17 +16,17 @@ import numpy.typing as npt
 import pandas as pd
 import pytest
 
-from gbdt.booster import Booster
-from gbdt.kernels.quantise import pack_words
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.quantisation import quantise
-from gbdt.random_keys import Purpose, random_key
-from gbdt.row_numbers import Segment, whole_table
-from gbdt.table import CategoricalColumn, Column, NumericColumn, Table
-from gbdt.threads import Workers
-from gbdt.training import train
-from sklearn_api.tables import table_from
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.row_numbers import Segment, whole_table
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, Table
+from dmlgbm.gbdt.growth.quantisation import quantise
+from dmlgbm.gbdt.kernels.quantise import pack_words
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.random_keys import Purpose, random_key
+from dmlgbm.gbdt.threads import Workers
+from dmlgbm.gbdt.training import train
+from dmlgbm.sklearn_api.tables import table_from
 
 FloatArray = npt.NDArray[np.float64]
 ROOT = Path(__file__).resolve().parent.parent
@@ -114,8 +114,8 @@ def threads_for_small_data(monkeypatch: pytest.MonkeyPatch) -> None:
         return run_ranges(workers, task, n, 1)
 
     monkeypatch.setattr(Workers, "run_ranges", run_small_ranges)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
-    monkeypatch.setattr("gbdt.row_binning._BLOCK_ROWS", 64)
+    monkeypatch.setattr("dmlgbm.gbdt.growth.grower._CELLS_WORTH_A_THREAD", 1)
+    monkeypatch.setattr("dmlgbm.gbdt.data.row_binning._BLOCK_ROWS", 64)
 
 
 @pytest.mark.usefixtures("threads_for_small_data")
@@ -139,7 +139,7 @@ def test_any_number_of_threads_with_other_shapes(changes: dict[str, Any]) -> Non
 @pytest.mark.usefixtures("threads_for_small_data")
 def test_trees_of_several_classes_at_once_and_one_after_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
     at_once = fit("multiclass", n_threads=2).to_bytes()
-    monkeypatch.setattr("gbdt.training._MOST_HISTOGRAM_BYTES", 0)
+    monkeypatch.setattr("dmlgbm.gbdt.boosting.local_run._MOST_HISTOGRAM_BYTES", 0)
     assert fit("multiclass", n_threads=2).to_bytes() == at_once
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from benchmarks import bench_kernels
 from benchmarks.report import replace_section
-from gbdt.metrics import registry
-from gbdt.objectives.factory import OBJECTIVE_NAMES
+from dmlgbm.gbdt.metrics import registry
+from dmlgbm.gbdt.objectives.factory import OBJECTIVE_NAMES
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"

@@ -15,9 +15,9 @@ from sklearn.metrics import get_scorer, make_scorer, mean_absolute_error
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, GridSearchCV
 from dmlgbm.command_line.main import main
-from gbdt.callbacks import Evaluation
-from gbdt.early_stopping import EarlyStopping
-from gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.boosting.early_stopping import EarlyStopping
+from dmlgbm.gbdt.callbacks import Evaluation
+from dmlgbm.gbdt.parameters import TrainParameters
 
 RANDOM = np.random.default_rng(5)
 X = RANDOM.normal(size=(500, 4))

@@ -22,11 +22,11 @@ from sklearn.preprocessing import StandardScaler
 
 import dmlgbm
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, ModelFileError, load_model
-from gbdt.atomic_file import write_atomically
-from sklearn_api.documentation import PARAMETERS
-from sklearn_api.holdout import split_classes, split_groups, split_rows
-from sklearn_api.parameter_names import ALIASES_OF
-from sklearn_api.parameter_values import OBJECTIVE_ALIASES, n_threads_of
+from dmlgbm.gbdt.system.atomic_file import write_atomically
+from dmlgbm.sklearn_api.parameters.documentation import PARAMETERS
+from dmlgbm.sklearn_api.parameters.names import ALIASES_OF
+from dmlgbm.sklearn_api.parameters.values import OBJECTIVE_ALIASES, n_threads_of
+from dmlgbm.sklearn_api.rows.holdout import split_classes, split_groups, split_rows
 
 ROOT = Path(__file__).resolve().parent.parent
 N_ROWS, N_FEATURES, QUERY = 600, 4, 20

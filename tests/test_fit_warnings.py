@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
-from sklearn_api.fit_warnings import text_kind
+from dmlgbm.sklearn_api.fit_warnings import text_kind
 
 RANDOM = np.random.default_rng(1)
 N_ROWS = 200

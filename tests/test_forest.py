@@ -11,12 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbdt import forest as forest_module
-from gbdt.forest import Forest
-from gbdt.kernels.predict import LANES
-from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
-from gbdt.threads import Workers
-from gbdt.tree import Tree
+from dmlgbm.gbdt import forest as forest_module
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
+from dmlgbm.gbdt.kernels.predict import LANES
+from dmlgbm.gbdt.model.forest import Forest
+from dmlgbm.gbdt.model.tree import Tree
+from dmlgbm.gbdt.threads import Workers
 from tests.reference import predict as naive
 
 FloatArray = npt.NDArray[np.float64]

@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gbdt.callbacks import TrainingState
-from gbdt.dataset import Dataset, bin_table
-from gbdt.grower import TreeGrower
-from gbdt.grown_tree import GrownTree
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.quantisation import Quantised
-from gbdt.table import CategoricalColumn, NumericColumn, Table
-from gbdt.threads import Workers
-from gbdt.training import train
+from dmlgbm.gbdt.callbacks import TrainingState
+from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
+from dmlgbm.gbdt.growth.grower import TreeGrower
+from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.quantisation import Quantised
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.threads import Workers
+from dmlgbm.gbdt.training import train
 from tests.reference import trees as naive
 from tests.reference.trees import Problem, packed_for, whole_numbers
 
@@ -130,8 +130,8 @@ def test_several_threads_grow_the_same_nodes_as_one(
     dataset = binned(table)
     quantised = quantised_as(form, random.integers(-1000, 1001, 900), random.integers(1, 200, 900))
     parameters = TrainParameters(num_leaves=num_leaves, grow_policy=grow_policy, min_child_samples=2, **FREE)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
-    monkeypatch.setattr("gbdt.grower._ROWS_WORTH_SHARING", rows_worth_sharing)
+    monkeypatch.setattr("dmlgbm.gbdt.growth.grower._CELLS_WORTH_A_THREAD", 1)
+    monkeypatch.setattr("dmlgbm.gbdt.growth.grower._ROWS_WORTH_SHARING", rows_worth_sharing)
     for bag in (None, np.flatnonzero(random.random(900) < 0.5).astype(np.uint32)):
         alone = grown(dataset, quantised, parameters, bag)
         together = grown(dataset, quantised, replace(parameters, n_threads=n_threads), bag)
@@ -166,7 +166,7 @@ def test_equal_gains_are_split_in_the_same_order_by_several_threads(monkeypatch:
     dataset = binned(Table((NumericColumn(block), NumericColumn(within)), n_rows))
     offsets = np.random.default_rng(seed).permutation(16) * 50
     quantised = whole_numbers(offsets[block] + np.where(within < 8, -1, 1), None)
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
+    monkeypatch.setattr("dmlgbm.gbdt.growth.grower._CELLS_WORTH_A_THREAD", 1)
     for num_leaves in (18, 22, 27, 31):
         parameters = TrainParameters(num_leaves=num_leaves, min_child_samples=1)
         alone, *together = (
@@ -180,7 +180,7 @@ def test_equal_gains_are_split_in_the_same_order_by_several_threads(monkeypatch:
 @pytest.mark.parametrize("n_threads", [1, 3])
 def test_one_grower_grows_one_tree_after_the_other(monkeypatch: pytest.MonkeyPatch, n_threads: int) -> None:
     """What an earlier, larger tree leaves in the buffers does not show in the next one."""
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
+    monkeypatch.setattr("dmlgbm.gbdt.growth.grower._CELLS_WORTH_A_THREAD", 1)
     random = np.random.default_rng(4)
     dataset = binned(table_of(random, 300))
     parameters = TrainParameters(num_leaves=20, min_child_samples=2, **FREE)
@@ -192,7 +192,7 @@ def test_one_grower_grows_one_tree_after_the_other(monkeypatch: pytest.MonkeyPat
 
 
 def test_threads_that_wait_for_the_next_tree_end_with_the_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
+    monkeypatch.setattr("dmlgbm.gbdt.growth.grower._CELLS_WORTH_A_THREAD", 1)
     waiting: list[int] = []
 
     def stop_in_the_middle(state: TrainingState) -> None:
@@ -298,7 +298,7 @@ def test_trees_do_not_depend_on_the_copy_of_bins_by_column(monkeypatch: pytest.M
     quantised = quantised_as("packed", random.integers(-1000, 1001, 500), random.integers(1, 200, 500))
     parameters = TrainParameters(num_leaves=20, min_child_samples=2, **FREE)
     with_copy = grown(binned(table), quantised, parameters)
-    monkeypatch.setattr("gbdt.row_binning._MOST_COLUMNS_COPIED", 0)
+    monkeypatch.setattr("dmlgbm.gbdt.data.row_binning._MOST_COLUMNS_COPIED", 0)
     dataset = binned(table)
     assert dataset.storage.narrow_by_column.size == 0 < dataset.storage.narrow.size
     assert described(grown(dataset, quantised, parameters)) == described(with_copy)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gbdt.machine_code.elf_object import can_load_objects
+from dmlgbm.gbdt.machine_code.elf_object import can_load_objects
 
 ROOT = Path(__file__).parent.parent
 DECOYS = (
@@ -19,8 +19,8 @@ DECOYS = (
 )  # fmt: skip
 
 COMPILE = """
-from gbdt.kernels.binning import search_bins
-from gbdt.machine_code import loader
+from dmlgbm.gbdt.kernels.binning import search_bins
+from dmlgbm.gbdt.machine_code import loader
 bins, cuts = np.empty(4, np.int32), np.full(255, np.inf)
 search_bins(np.array([0.5, np.nan, np.inf, 1.0]), cuts, 1, bins)
 assert loader.counts.compiled == 1, loader.counts
@@ -34,7 +34,7 @@ assert np.isfinite(search.cv_results_["mean_test_score"]).all()
 assert "local" in str(search.search_report_), search.search_report_
 """
 RANKS = """
-from collectives.launch import run_processes
+from dmlgbm.collectives.joining.launch import run_processes
 from collectives_of_the_user import rank_of
 assert run_processes(rank_of, 2, timeout=100.0) == [0, 1]
 """
@@ -47,9 +47,9 @@ def run(
     start = f"""
 import sys, json, pickle, struct, socket, tempfile, selectors, multiprocessing, threading, hashlib, logging
 sys.path.insert(0, {str(ROOT)!r})
-import numpy as np, joblib, cloudpickle, sklearn, threadpoolctl, dmlgbm, collectives.launch, neural
+import numpy as np, joblib, cloudpickle, sklearn, threadpoolctl, dmlgbm.collectives.joining.launch, dmlgbm.neural
 import scipy.linalg, sklearn.linear_model, sklearn.model_selection
-from gbdt.machine_code.symbols import numba_extension
+from dmlgbm.gbdt.machine_code.symbols import numba_extension
 for name in ("_helperlib", "_dynfunc", "core.runtime._nrt_python"):
     numba_extension(name)
 sys.path[:0] = {[] if first_path is None else [first_path]!r}

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbdt.dataset import Dataset, bin_table
-from gbdt.kernels.histogram import add_planes, build_histogram, subtract_tile
-from gbdt.parameters import BinningParameters
-from gbdt.quantisation import Quantised, quantise
-from gbdt.row_numbers import whole_table
-from gbdt.table import CategoricalColumn, NumericColumn, Table
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.row_numbers import whole_table
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
+from dmlgbm.gbdt.growth.quantisation import Quantised, quantise
+from dmlgbm.gbdt.kernels.histogram import add_planes, build_histogram, subtract_tile
+from dmlgbm.gbdt.parameters import BinningParameters
+from dmlgbm.gbdt.threads import Workers
 from tests.reference.trees import binned_features, whole_numbers
 
 IntArray = npt.NDArray[np.int64]

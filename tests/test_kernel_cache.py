@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from gbdt.machine_code import cache_folders
-from gbdt.machine_code.elf_object import can_load_objects
+from dmlgbm.gbdt.machine_code import cache_folders
+from dmlgbm.gbdt.machine_code.elf_object import can_load_objects
 
 ROOT = Path(__file__).parent.parent
 STRANGER = 54_321  # a user without a name and a home
@@ -26,8 +26,8 @@ needs_root = pytest.mark.skipif(
 SEARCH = """
 import sys
 import numpy as np
-from gbdt.kernels.binning import search_bins
-from gbdt.machine_code import cache_folders, loader
+from dmlgbm.gbdt.kernels.binning import search_bins
+from dmlgbm.gbdt.machine_code import cache_folders, loader
 bins, cuts = np.empty(4, np.uint64), np.full(255, np.inf)
 cuts[:2] = 1.0, 2.0
 search_bins(np.array([0.5, 1.5, 2.5, np.nan]), cuts, 3, bins)
@@ -92,7 +92,9 @@ def test_user_without_home_name_and_writable_folder_compiles_in_memory_and_is_to
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("home", [None, "/proc"])
 def test_user_without_a_place_on_disk_can_fit(home: str | None) -> None:
-    without = "from gbdt.machine_code import cache_folders\ncache_folders._SOURCES = cache_folders.Path('/proc')\n"
+    without = (
+        "from dmlgbm.gbdt.machine_code import cache_folders\ncache_folders._SOURCES = cache_folders.Path('/proc')\n"
+    )
     completed = as_stranger(without + FIT, **({} if home is None else {"HOME": home}))
     assert completed.stdout == "(100,)\n"
     assert completed.stderr.count("compiled kernels stay in memory") == 1
@@ -101,7 +103,7 @@ def test_user_without_a_place_on_disk_can_fit(home: str | None) -> None:
 @needs_root
 @pytest.mark.slow
 def test_numba_in_place_works_without_a_place_on_disk_and_says_so_once() -> None:
-    in_place = "import gbdt.machine_code.loader as it\nit.can_load_objects = lambda: False\n"
+    in_place = "import dmlgbm.gbdt.machine_code.loader as it\nit.can_load_objects = lambda: False\n"
     completed = as_stranger(in_place + SEARCH)
     assert completed.stdout == "[0, 1, 2, 3] 0 0 None\n"
     assert completed.stderr.count("compiled kernels stay in memory") == 1

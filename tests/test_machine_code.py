@@ -15,11 +15,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gbdt.kernels.binning import search_bins
-from gbdt.kernels.elementwise_math import hash_counter
-from gbdt.kernels.layout import FEATURE, NODE, Buffers
-from gbdt.machine_code import cache_folders, store
-from gbdt.machine_code.argument_types import (
+from dmlgbm.gbdt.kernels.binning import search_bins
+from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
+from dmlgbm.gbdt.kernels.layout import FEATURE, NODE, Buffers
+from dmlgbm.gbdt.machine_code import cache_folders, store
+from dmlgbm.gbdt.machine_code.argument_types import (
     as_json,
     digest_of,
     dtype_from_text,
@@ -28,10 +28,10 @@ from gbdt.machine_code.argument_types import (
     signature_of,
     type_texts,
 )
-from gbdt.machine_code.elf_object import LoadedObject, ObjectFileError, can_load_objects
-from gbdt.machine_code.kernel import Intrinsic, Kernel
-from gbdt.machine_code.store import KernelTypes, MachineCode
-from gbdt.machine_code.symbols import address_of
+from dmlgbm.gbdt.machine_code.elf_object import LoadedObject, ObjectFileError, can_load_objects
+from dmlgbm.gbdt.machine_code.kernel import Intrinsic, Kernel
+from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
+from dmlgbm.gbdt.machine_code.symbols import address_of
 
 ROOT = Path(__file__).parent.parent
 
@@ -40,8 +40,8 @@ needs_loader = pytest.mark.skipif(not can_load_objects(), reason="machine code i
 SEARCH = """
 import sys
 import numpy as np
-from gbdt.kernels.binning import search_bins
-from gbdt.machine_code import loader
+from dmlgbm.gbdt.kernels.binning import search_bins
+from dmlgbm.gbdt.machine_code import loader
 bins = np.empty(4, np.uint8)
 cuts = np.full(255, np.inf)
 cuts[:2] = 1.0, 2.0
@@ -59,7 +59,7 @@ os._exit(0)
 def run(program: str, cache: Path, **environment: str) -> subprocess.CompletedProcess[str]:
     """Machine code is found in `cache` alone, not beside the sources."""
     alone = f"""
-from gbdt.machine_code import cache_folders
+from dmlgbm.gbdt.machine_code import cache_folders
 cache_folders.base_folders = lambda: (cache_folders.Path({str(cache / "dmlgbm")!r}),)
 """
     completed = subprocess.run(
@@ -143,7 +143,7 @@ def test_machine_code_that_cannot_be_kept_is_used_from_memory(tmp_path: Path) ->
 
 @needs_loader
 def test_processes_that_compile_end_when_there_is_nothing_left_to_do(tmp_path: Path) -> None:
-    program = "import gbdt.machine_code.compile_service as service\nservice._IDLE_SECONDS = 0.5\n" + SEARCH
+    program = "import dmlgbm.gbdt.machine_code.compile_service as service\nservice._IDLE_SECONDS = 0.5\n" + SEARCH
     program += """
 import pathlib, time
 deadline = time.monotonic() + 60
@@ -156,7 +156,7 @@ while time.monotonic() < deadline and any(p.read_text() for p in pathlib.Path("/
 @needs_loader
 def test_request_that_comes_while_idle_processes_end_is_served(tmp_path: Path) -> None:
     program = """
-import gbdt.machine_code.compile_service as service
+import dmlgbm.gbdt.machine_code.compile_service as service
 service._IDLE_SECONDS = 0.0
 service.available_threads = lambda: 1
 """
@@ -199,7 +199,7 @@ def test_numba_in_process_trains_the_same_model(tmp_path: Path) -> None:
     program = """
 import sys
 import numpy as np
-import gbdt.machine_code.loader as loader
+import dmlgbm.gbdt.machine_code.loader as loader
 if "in-process" in sys.argv:
     loader.can_load_objects = lambda: False
 from dmlgbm import DMLGBMClassifier

@@ -14,8 +14,8 @@ import sklearn.metrics
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbdt.metrics import Metric, default_metric, metrics_for
-from gbdt.metrics.exact_mean import ExactMean, MeanMetric
+from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
+from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
 from tests.reference import metrics as naive
 
 FloatArray = npt.NDArray[np.float64]

@@ -25,11 +25,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-import gbdt.atomic_file
-from gbdt.atomic_file import write_atomically
-from gbdt.model_file import ModelFileError, model_bytes, parse_model_bytes, read_model_file, write_model_file
+from dmlgbm.gbdt.model.model_file import (
+    ModelFileError,
+    model_bytes,
+    parse_model_bytes,
+    read_model_file,
+    write_model_file,
+)
+from dmlgbm.gbdt.system.atomic_file import write_atomically
 
-ROOT = Path(gbdt.atomic_file.__file__).parents[1]
+ROOT = Path(__file__).resolve().parent.parent
 DTYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float32", "float64"]
 
 # Surrogates, alone or as a pair that must not melt into one character, are too rare to be met by chance.
@@ -433,7 +438,7 @@ def test_targets_that_must_not_be_replaced_are_refused(tmp_path: Path, monkeypat
 REWRITE_FOREVER = """
 import itertools, sys
 import numpy as np
-from gbdt.model_file import write_model_file
+from dmlgbm.gbdt.model.model_file import write_model_file
 for version in itertools.count():
     write_model_file(sys.argv[1], {"version": version}, {"a": np.full(20_000 + version % 7 * 5_000, version)})
     if version == 0:
@@ -443,7 +448,7 @@ for version in itertools.count():
 KILL_AT_STEP = """
 import os, signal, sys
 import numpy as np
-from gbdt.model_file import write_model_file
+from dmlgbm.gbdt.model.model_file import write_model_file
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)
 setattr(os, sys.argv[2], die)

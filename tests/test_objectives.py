@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gbdt.objectives import Objective, ObjectiveSettings, objective_for, transform
-from gbdt.threads import Workers
+from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, objective_for, transform
+from dmlgbm.gbdt.threads import Workers
 from tests.reference import objectives as naive
 
 FloatArray = npt.NDArray[np.float64]

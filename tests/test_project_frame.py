@@ -105,8 +105,8 @@ import {package}
 def test_importing_the_whole_engine_loads_no_framework() -> None:
     program = """
 import importlib, pkgutil, sys
-import gbdt
-for module in pkgutil.walk_packages(gbdt.__path__, "gbdt."):
+from dmlgbm import gbdt
+for module in pkgutil.walk_packages(gbdt.__path__, "dmlgbm.gbdt."):
     importlib.import_module(module.name)
 print(*sys.modules)
 """
@@ -133,7 +133,7 @@ def test_ranks_meet_without_numba_or_llvm_in_memory() -> None:
     program = """
 import sys
 import numpy as np
-from collectives.launch import run_threads
+from dmlgbm.collectives.joining.launch import run_threads
 print(run_threads(lambda communicator: int(communicator.all_reduce(np.ones(3, np.int64))[0]), 2))
 print("numba.core.types" in sys.modules, "llvmlite" in sys.modules)
 """

@@ -9,7 +9,7 @@ from sklearn.metrics import log_loss
 from sklearn.model_selection import train_test_split
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
-from gbdt.parameters import ParameterError
+from dmlgbm.gbdt.parameters import ParameterError
 
 
 def classes_with_shares(n_classes, rarest, n_rows, seed=0, separation=1.0):
@@ -165,7 +165,7 @@ def test_skewed_weights_cost_no_accuracy_under_auto(sigma):
 
 @pytest.mark.parametrize(("light", "expected"), [(0.5, 0), (0.01, 1), (1e-5, 2)])
 def test_light_rows_choose_the_level_of_auto(light, expected):
-    from gbdt.quantisation import coarsest_level
+    from dmlgbm.gbdt.growth.quantisation import coarsest_level
 
     weight = np.r_[np.full(50, light), np.ones(50)]
     assert coarsest_level(weight, 20) == expected

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor, load_model
-from neural import DMLMLPClassifier
+from dmlgbm.neural import DMLMLPClassifier
 
 RANDOM = np.random.default_rng(1)
 X = RANDOM.normal(size=(120, 3))

@@ -16,10 +16,10 @@ from sklearn.utils.estimator_checks import (
 )
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
-from gbdt.feature_bins import cut_numeric
-from gbdt.metrics.exact_mean import ExactMean
-from gbdt.objectives.averages import percentile, weighted_mean
-from gbdt.table import NumericColumn
+from dmlgbm.gbdt.data.feature_bins import cut_numeric
+from dmlgbm.gbdt.data.table import NumericColumn
+from dmlgbm.gbdt.metrics.exact_mean import ExactMean
+from dmlgbm.gbdt.objectives.averages import percentile, weighted_mean
 
 N_ROWS = 400
 N_QUERIES = 20

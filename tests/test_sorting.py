@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbdt.kernels.sorting import order_by_key, order_ends_by_key
+from dmlgbm.gbdt.kernels.sorting import order_by_key, order_ends_by_key
 
 
 def shuffled_items(random: np.random.Generator, n: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

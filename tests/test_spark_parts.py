@@ -12,16 +12,16 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from collectives import AuthenticationError, StaleGenerationError
-from gbdt.booster import Booster
-from gbdt.callbacks import Evaluation
-from gbdt.objectives import RowError
-from gbdt.ranks.fit_report import TreeCounts
-from gbdt.ranks.rank import CountedIteration
-from sklearn_api.tables import table_from
-from spark_backend.frames import all_but, columns_of_model, require_classic
-from spark_backend.rank_task import error_message, iteration_message, iteration_of
-from spark_backend.reports import DriverLine, Kind, RankLine
+from dmlgbm.collectives import AuthenticationError, StaleGenerationError
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.callbacks import Evaluation
+from dmlgbm.gbdt.objectives import RowError
+from dmlgbm.gbdt.ranks.fit_report import TreeCounts
+from dmlgbm.gbdt.ranks.rank import CountedIteration
+from dmlgbm.sklearn_api.tables import table_from
+from dmlgbm.spark_backend.frames import all_but, columns_of_model, require_classic
+from dmlgbm.spark_backend.rank_task import error_message, iteration_message, iteration_of
+from dmlgbm.spark_backend.reports import DriverLine, Kind, RankLine
 
 SECRET = bytes(range(32))
 

@@ -13,16 +13,16 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from gbdt.dataset import Dataset, bin_table
-from gbdt.grower import TreeGrower
-from gbdt.grown_tree import GrownTree
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.quantisation import Quantised
-from gbdt.sampling import chosen_features
-from gbdt.table import CategoricalColumn, Column, NumericColumn, Table
-from gbdt.threads import Workers
-from gbdt.training import train
+from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, Table
+from dmlgbm.gbdt.growth.grower import TreeGrower
+from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.quantisation import Quantised
+from dmlgbm.gbdt.growth.sampling import chosen_features
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.threads import Workers
+from dmlgbm.gbdt.training import train
 from tests.reference import trees as naive
 from tests.reference.trees import Problem, Split, packed_for, whole_numbers
 

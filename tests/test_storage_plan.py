@@ -7,17 +7,17 @@ import numpy.typing as npt
 import pytest
 import scipy.sparse
 
-from gbdt.dataset import Dataset, bin_table
-from gbdt.kernels.binning import chosen_rows
-from gbdt.kernels.layout import NARROW, SPARSE, WIDE
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.random_keys import Purpose, random_key
-from gbdt.storage_plan import StoragePlan
-from gbdt.table import CategoricalColumn, NumericColumn, Table
-from gbdt.threads import Workers
-from gbdt.training import train
-from sklearn_api.tables import table_from
+from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.storage_plan import StoragePlan
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
+from dmlgbm.gbdt.kernels.binning import chosen_rows
+from dmlgbm.gbdt.kernels.layout import NARROW, SPARSE, WIDE
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.random_keys import Purpose, random_key
+from dmlgbm.gbdt.threads import Workers
+from dmlgbm.gbdt.training import train
+from dmlgbm.sklearn_api.tables import table_from
 from tests.reference.trees import binned_column
 
 FloatArray = npt.NDArray[np.float64]
@@ -32,9 +32,9 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def store_as(monkeypatch: pytest.MonkeyPatch, form: str) -> None:
-    monkeypatch.setattr("gbdt.storage_plan._SHARED_SHARE", 0.5 if form == "shared" else -1.0)
-    monkeypatch.setattr("gbdt.storage_plan._SPARSE_SHARE", 0.5 if form == "sparse" else -1.0)
-    monkeypatch.setattr("gbdt.storage_plan._FEWEST_SPARSE_FEATURES", 1)
+    monkeypatch.setattr("dmlgbm.gbdt.data.storage_plan._SHARED_SHARE", 0.5 if form == "shared" else -1.0)
+    monkeypatch.setattr("dmlgbm.gbdt.data.storage_plan._SPARSE_SHARE", 0.5 if form == "sparse" else -1.0)
+    monkeypatch.setattr("dmlgbm.gbdt.data.storage_plan._FEWEST_SPARSE_FEATURES", 1)
 
 
 def one_hot(random: np.random.Generator, n_rows: int, sizes: tuple[int, ...]) -> FloatArray:
@@ -177,8 +177,8 @@ def test_features_that_clash_only_outside_the_sample_are_taken_apart(
 ) -> None:
     random = np.random.default_rng(6)
     n_rows, binning = 4000, BinningParameters(sample_rows=300, seed=11)
-    monkeypatch.setattr("gbdt.dataset.ROWS_FOR_PLAN", 300)
-    monkeypatch.setattr("gbdt.row_binning._BLOCK_ROWS", 256)
+    monkeypatch.setattr("dmlgbm.gbdt.data.dataset.ROWS_FOR_PLAN", 300)
+    monkeypatch.setattr("dmlgbm.gbdt.data.row_binning._BLOCK_ROWS", 256)
     values = one_hot(random, n_rows, (6,))
     assert one_column_for_all(binned(table_from(values), sample_rows=300, seed=11).plan)
     seen = chosen_rows(0, n_rows, random_key(11, Purpose.BIN_SAMPLE), 300 / n_rows)

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
-from sklearn_api.tables import as_categorical, reordered, table_from
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
+from dmlgbm.sklearn_api.tables import as_categorical, reordered, table_from
 
 pd = pytest.importorskip("pandas")
 pl = pytest.importorskip("polars")
@@ -685,9 +685,9 @@ def test_arrays_import_no_framework() -> None:
     script = (
         # scikit-learn loads some of them by itself.
         "import sys, numpy, sklearn.base, sklearn.utils.validation\n"
-        "import sklearn_api\n"
+        "import dmlgbm.sklearn_api\n"
         "before = set(sys.modules)\n"
-        "from sklearn_api.tables import table_from\n"
+        "from dmlgbm.sklearn_api.tables import table_from\n"
         "table_from(numpy.ones((2, 2))); table_from([[1, 'a'], [None, 'b']])\n"
         "new = set(sys.modules) - before\n"
         "print([name for name in ('pandas', 'polars', 'pyarrow', 'scipy', 'dask') if name in new])"

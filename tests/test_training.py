@@ -9,14 +9,14 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from gbdt.booster import Booster
-from gbdt.evaluation import EvaluationSet
-from gbdt.metrics import default_metric, metrics_for
-from gbdt.objectives import ObjectiveSettings, transform
-from gbdt.objectives.averages import percentile
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.table import CategoricalColumn, NumericColumn, Table
-from gbdt.training import TrainingResult, train
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
+from dmlgbm.gbdt.metrics import default_metric, metrics_for
+from dmlgbm.gbdt.objectives import ObjectiveSettings, transform
+from dmlgbm.gbdt.objectives.averages import percentile
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.training import TrainingResult, train
 
 FloatArray = npt.NDArray[np.float64]
 N_ROWS = 600
@@ -119,7 +119,7 @@ def test_training_scores_are_the_models_own_to_the_last_bit(
     monkeypatch: pytest.MonkeyPatch, n_threads: int, sampled: dict[str, float]
 ) -> None:
     """Rows outside the bag included: they are routed over bins, and the model compares values."""
-    monkeypatch.setattr("gbdt.grower._CELLS_WORTH_A_THREAD", 1)
+    monkeypatch.setattr("dmlgbm.gbdt.growth.grower._CELLS_WORTH_A_THREAD", 1)
     random = np.random.default_rng(2)
     table, signal = mixed_table(random)
     objective, seen = recording(lambda target, score: score - target)

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dask_backend.alignment import aligned
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
+from dmlgbm.dask_backend.alignment import aligned
 
 
 def unaligned(values: Any) -> Any:

@@ -15,9 +15,9 @@ from typing import Any, Protocol
 
 from sklearn.model_selection._search_successive_halving import _SubsampleMetaSplitter
 
-from tuning.calls import FitCall, FitResult, Split
-from tuning.driver import Driver
-from tuning.joblib_backend import split_name
+from dmlgbm.tuning.calls import FitCall, FitResult, Split
+from dmlgbm.tuning.driver import Driver
+from dmlgbm.tuning.joblib_backend import split_name
 
 
 @dataclass(frozen=True)

@@ -64,7 +64,7 @@ def _bytes_that_fit(backend: Any) -> float:
     limits = [float(here)]
     client = _client(backend)
     if client is not None:
-        from tuning.executors.dask import known_workers
+        from dmlgbm.tuning.executors.dask import known_workers
 
         known = known_workers(client).values()
         limits += [float(each["memory_limit"]) for each in known if each["memory_limit"]]

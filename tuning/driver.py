@@ -14,14 +14,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from tuning.calls import FitCall, FitResult, SearchData, SharedArguments, Split
-from tuning.executors.base import BringsPreparedRows, Done, Event, Executor, Lost
-from tuning.journal import call_key
-from tuning.outcomes import lost_result, not_run_result
-from tuning.plan import WorkUnit, planner_for
-from tuning.report import SearchReport
-from tuning.sharing.notes import notes_on_sharing
-from tuning.sharing.preparation import prepared_for
+from dmlgbm.tuning.calls import FitCall, FitResult, SearchData, SharedArguments, Split
+from dmlgbm.tuning.executors.base import BringsPreparedRows, Done, Event, Executor, Lost
+from dmlgbm.tuning.journal import call_key
+from dmlgbm.tuning.outcomes import lost_result, not_run_result
+from dmlgbm.tuning.plan import WorkUnit, planner_for
+from dmlgbm.tuning.report import SearchReport
+from dmlgbm.tuning.sharing.notes import notes_on_sharing
+from dmlgbm.tuning.sharing.preparation import prepared_for
 
 FollowUp = Callable[[FitCall, FitResult], None]
 

@@ -19,9 +19,9 @@ from sklearn.model_selection import ParameterSampler
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils.validation import _num_samples
 
-from tuning.asynchronous import Step, Trial
-from tuning.search import PARAMETERS, PathLike
-from tuning.trial_search import TrialSearch
+from dmlgbm.tuning.asynchronous import Step, Trial
+from dmlgbm.tuning.search import PARAMETERS, PathLike
+from dmlgbm.tuning.trial_search import TrialSearch
 
 
 class Bracket:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from joblib.parallel import ParallelBackendBase, parallel_config
 
-from tuning.calls import FitCall, SharedArguments, Split
-from tuning.driver import Driver
+from dmlgbm.tuning.calls import FitCall, SharedArguments, Split
+from dmlgbm.tuning.driver import Driver
 
 _OWN = ("train", "test", "parameters", "split_progress", "candidate_progress", "caller", "callback_ctx")
 

@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import joblib
 
-from tuning.calls import FitCall, FitResult, SharedArguments
+from dmlgbm.tuning.calls import FitCall, FitResult, SharedArguments
 
 _FORMAT = "dmlgbm search journal 1"
 _SCORES = ("test_scores", "train_scores")

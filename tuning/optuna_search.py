@@ -16,10 +16,10 @@ import numpy as np
 from sklearn.model_selection._search import BaseSearchCV
 from sklearn.utils.validation import _num_samples
 
-from tuning.asynchronous import Step, Trial
-from tuning.search import PARAMETERS, PathLike
-from tuning.trial_search import TrialSearch
-from tuning.trial_space import Space, TrialSpace
+from dmlgbm.tuning.asynchronous import Step, Trial
+from dmlgbm.tuning.search import PARAMETERS, PathLike
+from dmlgbm.tuning.trial_search import TrialSearch
+from dmlgbm.tuning.trial_space import Space, TrialSpace
 
 
 class StudyPolicy:

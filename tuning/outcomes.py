@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from tuning.calls import FitCall, FitResult, SearchData
+from dmlgbm.tuning.calls import FitCall, FitResult, SearchData
 
 
 class WorkerLostError(RuntimeError):

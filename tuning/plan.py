@@ -21,7 +21,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tuning.calls import FitCall, FitResult, SearchData, run_call
+from dmlgbm.tuning.calls import FitCall, FitResult, SearchData, run_call
 
 Counters: TypeAlias = Counter[str]
 UnitRunner: TypeAlias = Callable[[Sequence[FitCall], SearchData, Counters], Iterator[FitResult]]
@@ -75,7 +75,7 @@ def plan_singly(calls: Sequence[FitCall], data: SearchData, n_slots: int) -> lis
 
 def planner_for(data: SearchData, share_work: bool) -> Planner:
     """The plan for the estimator at hand; `share_work=False` asks for the plain one."""
-    from tuning.sharing.planner import can_share, plan_sharing
+    from dmlgbm.tuning.sharing.planner import can_share, plan_sharing
 
     return plan_sharing if share_work and can_share(data.shared.estimator) else plan_singly
 

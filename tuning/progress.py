@@ -9,8 +9,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from typing import TextIO
 
-from tuning.calls import FitCall, FitResult
-from tuning.driver import Watcher
+from dmlgbm.tuning.calls import FitCall, FitResult
+from dmlgbm.tuning.driver import Watcher
 
 _SECONDS_BETWEEN = 0.2
 

@@ -16,15 +16,15 @@ from sklearn import model_selection
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401 - scikit-learn asks for this before the import
 from sklearn.model_selection import _search_successive_halving as halving
 
-from tuning.collections import gathered
-from tuning.driver import DriverSettings
-from tuning.executors.registry import open_executor
-from tuning.executors.serial import SerialExecutor
-from tuning.journal import FileJournal
-from tuning.progress import watchers_for
-from tuning.report import SearchReport
-from tuning.search_run import SearchRun, SearchStopped, check_settings
-from tuning.spark_sklearn import takes_context_first
+from dmlgbm.tuning.collections import gathered
+from dmlgbm.tuning.driver import DriverSettings
+from dmlgbm.tuning.executors.registry import open_executor
+from dmlgbm.tuning.executors.serial import SerialExecutor
+from dmlgbm.tuning.journal import FileJournal
+from dmlgbm.tuning.progress import watchers_for
+from dmlgbm.tuning.report import SearchReport
+from dmlgbm.tuning.search_run import SearchRun, SearchStopped, check_settings
+from dmlgbm.tuning.spark_sklearn import takes_context_first
 
 PathLike = str | os.PathLike[str]
 

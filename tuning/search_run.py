@@ -14,9 +14,9 @@ from typing import Any
 
 from sklearn.base import clone
 
-from tuning.driver import Driver, DriverSettings, Journal, Watcher
-from tuning.executors.base import Executor
-from tuning.joblib_backend import SearchBackend
+from dmlgbm.tuning.driver import Driver, DriverSettings, Journal, Watcher
+from dmlgbm.tuning.executors.base import Executor
+from dmlgbm.tuning.joblib_backend import SearchBackend
 
 Evaluate = Callable[..., Any]
 

@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from sklearn.model_selection._validation import _warn_or_raise_about_fit_failures
 
-from tuning.asynchronous import Policy, Resource, Step, Trials
-from tuning.search import SearchOnExecutors
+from dmlgbm.tuning.asynchronous import Policy, Resource, Step, Trials
+from dmlgbm.tuning.search import SearchOnExecutors
 
 
 class TrialSearch(SearchOnExecutors):

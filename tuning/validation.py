@@ -10,12 +10,12 @@ import numpy as np
 import numpy.typing as npt
 from sklearn import model_selection
 
-from tuning.collections import gathered
-from tuning.driver import DriverSettings
-from tuning.executors.registry import open_executor
-from tuning.executors.serial import SerialExecutor
-from tuning.progress import watchers_for
-from tuning.search_run import SearchRun, check_settings
+from dmlgbm.tuning.collections import gathered
+from dmlgbm.tuning.driver import DriverSettings
+from dmlgbm.tuning.executors.registry import open_executor
+from dmlgbm.tuning.executors.serial import SerialExecutor
+from dmlgbm.tuning.progress import watchers_for
+from dmlgbm.tuning.search_run import SearchRun, check_settings
 
 
 def cross_validate(

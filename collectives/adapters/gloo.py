@@ -8,11 +8,11 @@ import threading
 import time
 from typing import Any
 
-from collectives.adapters.messages import MessageTransport, session_over
-from collectives.communicator import DEFAULT_TIMEOUT, Communicator
-from collectives.errors import ProtocolError
-from collectives.frames import Kind, decode
-from collectives.kernels.layout import HEADER_BYTES
+from dmlgbm.collectives.adapters.messages import MessageTransport, session_over
+from dmlgbm.collectives.communicator import DEFAULT_TIMEOUT, Communicator
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.frames import Kind, decode
+from dmlgbm.collectives.kernels.layout import HEADER_BYTES
 
 _CLOSE_SECONDS = 5.0
 

@@ -12,8 +12,8 @@ from abc import abstractmethod
 
 import numpy as np
 
-from collectives.frames import session_number
-from collectives.kernels.layout import (
+from dmlgbm.collectives.frames import session_number
+from dmlgbm.collectives.kernels.layout import (
     ACTION,
     DONE,
     EXPIRED,
@@ -25,8 +25,8 @@ from collectives.kernels.layout import (
     UNEXPECTED,
     WOKEN,
 )
-from collectives.session import Session
-from collectives.transports.contract import Transport, Work, unfinished_rows
+from dmlgbm.collectives.session import Session
+from dmlgbm.collectives.transports.contract import Transport, Work, unfinished_rows
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 1e-5, 1e-3
 

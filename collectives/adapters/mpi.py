@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from collectives.adapters.messages import MessageTransport, session_over
-from collectives.communicator import DEFAULT_TIMEOUT, Communicator
+from dmlgbm.collectives.adapters.messages import MessageTransport, session_over
+from dmlgbm.collectives.communicator import DEFAULT_TIMEOUT, Communicator
 
 
 def mpi_communicator(comm: Any = None, timeout: float = DEFAULT_TIMEOUT) -> Communicator:

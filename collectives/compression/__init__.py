@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collectives.compression.all_reduce import compressed_all_reduce
-from collectives.compression.compressor import Compressor, NanPolicy
-from collectives.compression.half_precision import BFloat16, Float16, Float16Sum
-from collectives.compression.lossless import NoCompression
-from collectives.compression.low_rank import PowerSGD
-from collectives.compression.protocol import (
+from dmlgbm.collectives.compression.all_reduce import compressed_all_reduce
+from dmlgbm.collectives.compression.compressor import Compressor, NanPolicy
+from dmlgbm.collectives.compression.half_precision import BFloat16, Float16, Float16Sum
+from dmlgbm.collectives.compression.lossless import NoCompression
+from dmlgbm.collectives.compression.low_rank import PowerSGD
+from dmlgbm.collectives.compression.protocol import (
     Codec,
     Exchanged,
     GatheredCodec,
@@ -18,8 +18,8 @@ from collectives.compression.protocol import (
     Round,
     SummedCodec,
 )
-from collectives.compression.quantised import Int8, OneBit
-from collectives.compression.sparse import RandomK, TopK
+from dmlgbm.collectives.compression.quantised import Int8, OneBit
+from dmlgbm.collectives.compression.sparse import RandomK, TopK
 
 CODECS: dict[str, type[Codec]] = {
     codec.name: codec for codec in (NoCompression, Float16, Float16Sum, BFloat16, Int8, OneBit, TopK, RandomK, PowerSGD)

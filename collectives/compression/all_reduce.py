@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.compression.agreement import (
+from dmlgbm.collectives.compression.agreement import (
     agreement_of,
     ballot,
     check_ballot,
@@ -21,9 +21,9 @@ from collectives.compression.agreement import (
     header,
     split_frame,
 )
-from collectives.compression.compressor import Compressor, Offer
-from collectives.compression.lossless import NoCompression
-from collectives.compression.protocol import (
+from dmlgbm.collectives.compression.compressor import Compressor, Offer
+from dmlgbm.collectives.compression.lossless import NoCompression
+from dmlgbm.collectives.compression.protocol import (
     Exchanged,
     FloatArray,
     GatheredCodec,

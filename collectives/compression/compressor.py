@@ -14,8 +14,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from collectives.compression.protocol import Codec, Exchanged, FloatArray, Layout, Round
-from collectives.compression.saved_state import Entry, entries_from_arrays, entries_to_arrays
+from dmlgbm.collectives.compression.protocol import Codec, Exchanged, FloatArray, Layout, Round
+from dmlgbm.collectives.compression.saved_state import Entry, entries_from_arrays, entries_to_arrays
 
 NanPolicy = Literal["error", "zero"]
 

@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from collectives.compression.protocol import (
+from dmlgbm.collectives.compression.protocol import (
     ByteArray,
     Exchanged,
     FloatArray,

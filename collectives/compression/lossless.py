@@ -6,7 +6,7 @@ from collections.abc import Generator
 from dataclasses import dataclass
 from typing import ClassVar
 
-from collectives.compression.protocol import Exchanged, FloatArray, Round, SummedCodec
+from dmlgbm.collectives.compression.protocol import Exchanged, FloatArray, Round, SummedCodec
 
 
 @dataclass(frozen=True)

@@ -17,9 +17,9 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from collectives.compression.counter_random import hash_of, random_signed_units
-from collectives.compression.lossless import NoCompression
-from collectives.compression.protocol import Exchanged, FloatArray, Layout, Round, SummedCodec
+from dmlgbm.collectives.compression.counter_random import hash_of, random_signed_units
+from dmlgbm.collectives.compression.lossless import NoCompression
+from dmlgbm.collectives.compression.protocol import Exchanged, FloatArray, Layout, Round, SummedCodec
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from collectives.compression.protocol import ByteArray, FloatArray, GatheredCodec, Layout, PayloadError, Round
+from dmlgbm.collectives.compression.protocol import ByteArray, FloatArray, GatheredCodec, Layout, PayloadError, Round
 
 _LARGEST_CODE = 127
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.compression.protocol import Codec, FloatArray, Layout
+from dmlgbm.collectives.compression.protocol import Codec, FloatArray, Layout
 
 _FORMAT = "dmlgbm-compression-1"
 

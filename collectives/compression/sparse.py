@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from collectives.compression.counter_random import hash_of, one_of_each_stratum
-from collectives.compression.protocol import (
+from dmlgbm.collectives.compression.counter_random import hash_of, one_of_each_stratum
+from dmlgbm.collectives.compression.protocol import (
     ByteArray,
     Exchanged,
     FloatArray,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from collectives.kernels.compiler import bits_and, bits_or, carray, copy_bytes, kernel, pointer_to
-from collectives.kernels.layout import (
+from dmlgbm.collectives.kernels.compiler import bits_and, bits_or, carray, copy_bytes, kernel, pointer_to
+from dmlgbm.collectives.kernels.layout import (
     ACTION,
     BITWISE_AND,
     BITWISE_OR,

@@ -1,7 +1,7 @@
 """What kernels of this package are written with: the marks of functions to compile, and words that Python lacks.
 
 Kernels release the GIL: a thread that waits for other ranks must not need it. They are compiled, kept on disk and
-called as those of the engine are (`gbdt.machine_code`, which knows nothing of what a kernel is for): a process that
+called as those of the engine are (`gbdt/machine_code/`, which knows nothing of what a kernel is for): a process that
 finds them on disk never imports numba, which would take more memory than everything else that a rank does.
 """
 
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gbdt.machine_code.kernel import Intrinsic, Kernel
+from dmlgbm.gbdt.machine_code.kernel import Intrinsic, Kernel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -34,7 +34,7 @@ def for_types_of(function: Function, *arguments: Any) -> Function:
 
 
 def _intrinsic(name: str) -> Intrinsic:
-    return Intrinsic(name, "collectives.kernels.intrinsics")
+    return Intrinsic(name, "dmlgbm.collectives.kernels.intrinsics")
 
 
 # Raw memory, and words that threads or processes share.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from collectives.kernels.combine import run_local_rows
-from collectives.kernels.compiler import inlined, kernel
-from collectives.kernels.layout import DONE, NEXT_ROW, NEXT_SEQUENCE, NOBODY_RUNS, PHASE, RUNNING, SEQUENCE_WORD
-from collectives.kernels.ring_loop import exchange_over_rings
-from collectives.kernels.socket_loop import exchange_over_sockets
+from dmlgbm.collectives.kernels.combine import run_local_rows
+from dmlgbm.collectives.kernels.compiler import inlined, kernel
+from dmlgbm.collectives.kernels.layout import DONE, NEXT_ROW, NEXT_SEQUENCE, NOBODY_RUNS, PHASE, RUNNING, SEQUENCE_WORD
+from dmlgbm.collectives.kernels.ring_loop import exchange_over_rings
+from dmlgbm.collectives.kernels.socket_loop import exchange_over_sockets
 
 
 @kernel

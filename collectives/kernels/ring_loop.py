@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from collectives.kernels.compiler import (
+from dmlgbm.collectives.kernels.compiler import (
     add_to_word,
     copy_bytes,
     inlined,
@@ -27,7 +27,7 @@ from collectives.kernels.compiler import (
     store_word,
     system_call,
 )
-from collectives.kernels.layout import (
+from dmlgbm.collectives.kernels.layout import (
     ACTION,
     COUNT,
     DONE,
@@ -50,8 +50,8 @@ from collectives.kernels.layout import (
     UNEXPECTED,
     WOKEN,
 )
-from collectives.kernels.shortage import cores_are_short
-from collectives.kernels.system_calls import (
+from dmlgbm.collectives.kernels.shortage import cores_are_short
+from dmlgbm.collectives.kernels.system_calls import (
     INTERRUPTED_CALL,
     POLL_HANG_UP,
     TIME,

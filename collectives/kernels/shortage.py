@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from collectives.kernels.compiler import inlined, kernel, pointer_to, system_call
-from collectives.kernels.system_calls import CORES, DESCRIPTOR, NEXT_LOOK, SHORTAGE, TEXT, TEXT_BYTES
+from dmlgbm.collectives.kernels.compiler import inlined, kernel, pointer_to, system_call
+from dmlgbm.collectives.kernels.system_calls import CORES, DESCRIPTOR, NEXT_LOOK, SHORTAGE, TEXT, TEXT_BYTES
 
 _READ_AT_NUMBERS = {"x86_64": 17, "aarch64": 67}
 AVAILABLE = sys.platform == "linux" and platform.machine() in _READ_AT_NUMBERS

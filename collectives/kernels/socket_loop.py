@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from collectives.kernels.compiler import inlined, kernel, pointer_to, poll, recvmsg, sendmsg
-from collectives.kernels.layout import (
+from dmlgbm.collectives.kernels.compiler import inlined, kernel, pointer_to, poll, recvmsg, sendmsg
+from dmlgbm.collectives.kernels.layout import (
     ACTION,
     COUNT,
     DONE,
@@ -35,8 +35,8 @@ from collectives.kernels.layout import (
     UNEXPECTED,
     WOKEN,
 )
-from collectives.kernels.shortage import cores_are_short
-from collectives.kernels.system_calls import (
+from dmlgbm.collectives.kernels.shortage import cores_are_short
+from dmlgbm.collectives.kernels.system_calls import (
     INTERRUPTED_CALL,
     NO_SIGNAL,
     POLL_HANG_UP,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.kernels.compiler import carray, clock_gettime, errno_location, inlined, pointer_to
+from dmlgbm.collectives.kernels.compiler import carray, clock_gettime, errno_location, inlined, pointer_to
 
 AVAILABLE = (
     sys.byteorder == "little"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collectives.parameter_server.coded_values import PushCoder
-from collectives.parameter_server.consistency import Consistency, asp, bsp, ssp
-from collectives.parameter_server.coordinator_core import StorePlan
-from collectives.parameter_server.errors import (
+from dmlgbm.collectives.parameter_server.coded_values import PushCoder
+from dmlgbm.collectives.parameter_server.consistency import Consistency, asp, bsp, ssp
+from dmlgbm.collectives.parameter_server.coordinator_core import StorePlan
+from dmlgbm.collectives.parameter_server.errors import (
     KeyMismatchError,
     RefusedError,
     SnapshotError,
@@ -15,11 +15,11 @@ from collectives.parameter_server.errors import (
     UnknownKeyError,
     WorkerExpiredError,
 )
-from collectives.parameter_server.membership import Membership
-from collectives.parameter_server.mirror import Mirror
-from collectives.parameter_server.nodes import Coordinator, ParameterServer
-from collectives.parameter_server.optimisers import SGD, Adagrad, Adam, Momentum, Optimiser, Sum
-from collectives.parameter_server.store import Store
+from dmlgbm.collectives.parameter_server.membership import Membership
+from dmlgbm.collectives.parameter_server.mirror import Mirror
+from dmlgbm.collectives.parameter_server.nodes import Coordinator, ParameterServer
+from dmlgbm.collectives.parameter_server.optimisers import SGD, Adagrad, Adam, Momentum, Optimiser, Sum
+from dmlgbm.collectives.parameter_server.store import Store
 
 __all__ = [
     "SGD",

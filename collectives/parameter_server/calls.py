@@ -13,9 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from collectives.errors import AuthenticationError, MismatchError
-from collectives.handles import Handle
-from collectives.parameter_server.errors import (
+from dmlgbm.collectives.errors import AuthenticationError, MismatchError
+from dmlgbm.collectives.handles import Handle
+from dmlgbm.collectives.parameter_server.errors import (
     KeyMismatchError,
     RefusedError,
     StoreClosedError,
@@ -24,11 +24,11 @@ from collectives.parameter_server.errors import (
     UnknownKeyError,
     WorkerExpiredError,
 )
-from collectives.parameter_server.membership import Membership
-from collectives.parameter_server.messages import Action, Outcome, Query, Status
-from collectives.parameter_server.reactor import Reactor
-from collectives.parameter_server.view import View, rank_of
-from collectives.parameter_server.worker_core import Result, WorkerCore
+from dmlgbm.collectives.parameter_server.membership import Membership
+from dmlgbm.collectives.parameter_server.messages import Action, Outcome, Query, Status
+from dmlgbm.collectives.parameter_server.reactor import Reactor
+from dmlgbm.collectives.parameter_server.view import View, rank_of
+from dmlgbm.collectives.parameter_server.worker_core import Result, WorkerCore
 
 Returned = TypeVar("Returned")
 Request = tuple[int, Action | Query]

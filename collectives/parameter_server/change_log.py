@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectives.parameter_server.codec import Array
+from dmlgbm.collectives.parameter_server.codec import Array
 
 # Of places that nothing is known about, because there is nothing yet.
 _NEVER = np.iinfo(np.int64).min

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from collectives.errors import ProtocolError
+from dmlgbm.collectives.errors import ProtocolError
 
 Array = npt.NDArray[Any]
 Buffer = bytes | bytearray | memoryview

@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from collectives.compression import CODECS, GatheredCodec, Layout, PayloadError, Round
-from collectives.parameter_server.codec import Array
-from collectives.parameter_server.messages import CodedValues
+from dmlgbm.collectives.compression import CODECS, GatheredCodec, Layout, PayloadError, Round
+from dmlgbm.collectives.parameter_server.codec import Array
+from dmlgbm.collectives.parameter_server.messages import CodedValues
 
 _WORD_BYTES = 8
 

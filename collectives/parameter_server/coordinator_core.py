@@ -12,8 +12,8 @@ from collections import Counter
 from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 
-from collectives.parameter_server.consistency import Consistency, bsp
-from collectives.parameter_server.messages import (
+from dmlgbm.collectives.parameter_server.consistency import Consistency, bsp
+from dmlgbm.collectives.parameter_server.messages import (
     Enrol,
     Enrolled,
     Lease,
@@ -23,7 +23,7 @@ from collectives.parameter_server.messages import (
     ServerAlive,
     WorkerAlive,
 )
-from collectives.parameter_server.view import NOBODY, Placement, View, rank_of, worker_number
+from dmlgbm.collectives.parameter_server.view import NOBODY, Placement, View, rank_of, worker_number
 
 
 @dataclass(frozen=True)

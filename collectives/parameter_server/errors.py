@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collectives.errors import ClosedError, CollectiveError, CollectiveTimeout
+from dmlgbm.collectives.errors import ClosedError, CollectiveError, CollectiveTimeout
 
 
 class StoreError(CollectiveError):

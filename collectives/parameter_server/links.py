@@ -15,12 +15,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from collectives.errors import ProtocolError
-from collectives.frames import Header, Kind
-from collectives.frames import decode as decode_header
-from collectives.kernels.layout import HEADER_BYTES
-from collectives.parameter_server.codec import Buffer, decode, encode
-from collectives.parameter_server.messages import MESSAGES, Message
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.frames import Header, Kind
+from dmlgbm.collectives.frames import decode as decode_header
+from dmlgbm.collectives.kernels.layout import HEADER_BYTES
+from dmlgbm.collectives.parameter_server.codec import Buffer, decode, encode
+from dmlgbm.collectives.parameter_server.messages import MESSAGES, Message
 
 _MOST_BUFFERS = 64
 # Received at a time, so that one busy peer does not keep the others waiting.

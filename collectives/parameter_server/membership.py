@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from collectives.addresses import Address
-from collectives.negotiation import Security, TlsContexts
+from dmlgbm.collectives.joining.addresses import Address
+from dmlgbm.collectives.joining.negotiation import Security, TlsContexts
 
 MAXIMUM_MESSAGE_BYTES = 1 << 30
 

@@ -11,8 +11,8 @@ import typing
 from dataclasses import dataclass
 from enum import IntEnum
 
-from collectives.parameter_server.codec import Array
-from collectives.parameter_server.view import View
+from dmlgbm.collectives.parameter_server.codec import Array
+from dmlgbm.collectives.parameter_server.view import View
 
 
 class Status(IntEnum):

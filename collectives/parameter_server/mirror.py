@@ -12,10 +12,10 @@ from math import prod
 
 import numpy as np
 
-from collectives.errors import ProtocolError
-from collectives.parameter_server.codec import Array
-from collectives.parameter_server.messages import Changes, KeySpec
-from collectives.parameter_server.table import part_bounds
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.parameter_server.codec import Array
+from dmlgbm.collectives.parameter_server.messages import Changes, KeySpec
+from dmlgbm.collectives.parameter_server.table import part_bounds
 
 _NEVER = -1
 

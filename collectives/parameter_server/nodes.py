@@ -10,13 +10,13 @@ import time
 from types import TracebackType
 from typing import Any, Self
 
-from collectives.addresses import Listener
-from collectives.negotiation import Security, TlsContexts
-from collectives.parameter_server.coordinator_core import CoordinatorCore, StorePlan
-from collectives.parameter_server.membership import MAXIMUM_MESSAGE_BYTES, Membership
-from collectives.parameter_server.reactor import Reactor
-from collectives.parameter_server.server_core import ServerCore
-from collectives.parameter_server.view import View
+from dmlgbm.collectives.joining.addresses import Listener
+from dmlgbm.collectives.joining.negotiation import Security, TlsContexts
+from dmlgbm.collectives.parameter_server.coordinator_core import CoordinatorCore, StorePlan
+from dmlgbm.collectives.parameter_server.membership import MAXIMUM_MESSAGE_BYTES, Membership
+from dmlgbm.collectives.parameter_server.reactor import Reactor
+from dmlgbm.collectives.parameter_server.server_core import ServerCore
+from dmlgbm.collectives.parameter_server.view import View
 
 _POLL_SECONDS = 0.02
 

@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from collectives.errors import ProtocolError
-from collectives.parameter_server.codec import Array
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.parameter_server.codec import Array
 
 
 @dataclass(frozen=True)

@@ -18,18 +18,18 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from collectives.addresses import Address, Listener
-from collectives.errors import CollectiveError
-from collectives.frames import session_number
-from collectives.handshake import Hello, Purpose, Refusal, Verdict
-from collectives.negotiation import Arrival, Negotiator, connect
-from collectives.parameter_server.links import Link
-from collectives.parameter_server.membership import Membership
-from collectives.parameter_server.messages import Message
-from collectives.parameter_server.replica import ServerName
-from collectives.parameter_server.server_core import COORDINATOR
-from collectives.parameter_server.statistics import Statistics
-from collectives.parameter_server.view import View
+from dmlgbm.collectives.errors import CollectiveError
+from dmlgbm.collectives.frames import session_number
+from dmlgbm.collectives.joining.addresses import Address, Listener
+from dmlgbm.collectives.joining.handshake import Hello, Purpose, Refusal, Verdict
+from dmlgbm.collectives.joining.negotiation import Arrival, Negotiator, connect
+from dmlgbm.collectives.parameter_server.links import Link
+from dmlgbm.collectives.parameter_server.membership import Membership
+from dmlgbm.collectives.parameter_server.messages import Message
+from dmlgbm.collectives.parameter_server.replica import ServerName
+from dmlgbm.collectives.parameter_server.server_core import COORDINATOR
+from dmlgbm.collectives.parameter_server.statistics import Statistics
+from dmlgbm.collectives.parameter_server.view import View
 
 _LOGGER = logging.getLogger(__name__)
 

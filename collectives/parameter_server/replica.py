@@ -18,11 +18,11 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import islice
 
-from collectives.errors import ProtocolError
-from collectives.parameter_server.consistency import Consistency
-from collectives.parameter_server.messages import Action, Copied, Fill, Outcome, Replicate
-from collectives.parameter_server.shard_state import ShardState
-from collectives.parameter_server.view import NOBODY, Placement
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.parameter_server.consistency import Consistency
+from dmlgbm.collectives.parameter_server.messages import Action, Copied, Fill, Outcome, Replicate
+from dmlgbm.collectives.parameter_server.shard_state import ShardState
+from dmlgbm.collectives.parameter_server.view import NOBODY, Placement
 
 # Updates sent again at a time, so that a slow server is not drowned.
 _REPEATED = 64

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-from collectives.parameter_server.messages import (
+from dmlgbm.collectives.parameter_server.messages import (
     Answered,
     Copied,
     Fill,
@@ -27,10 +27,10 @@ from collectives.parameter_server.messages import (
     Update,
     Updated,
 )
-from collectives.parameter_server.replica import Replica, ServerName
-from collectives.parameter_server.shard_requests import ShardRequests
-from collectives.parameter_server.statistics import Statistics
-from collectives.parameter_server.view import NOBODY, View
+from dmlgbm.collectives.parameter_server.replica import Replica, ServerName
+from dmlgbm.collectives.parameter_server.shard_requests import ShardRequests
+from dmlgbm.collectives.parameter_server.statistics import Statistics
+from dmlgbm.collectives.parameter_server.view import NOBODY, View
 
 
 class CoordinatorName:

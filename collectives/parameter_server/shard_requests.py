@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
-from collectives.parameter_server.messages import (
+from dmlgbm.collectives.parameter_server.messages import (
     Answer,
     Answered,
     Count,
@@ -31,10 +31,10 @@ from collectives.parameter_server.messages import (
     Update,
     Updated,
 )
-from collectives.parameter_server.replica import Replica
-from collectives.parameter_server.shard_state import WINDOW, ShardState
-from collectives.parameter_server.statistics import Statistics
-from collectives.parameter_server.view import rank_of
+from dmlgbm.collectives.parameter_server.replica import Replica
+from dmlgbm.collectives.parameter_server.shard_state import WINDOW, ShardState
+from dmlgbm.collectives.parameter_server.statistics import Statistics
+from dmlgbm.collectives.parameter_server.view import rank_of
 
 Sender = Hashable
 Reply = Callable[[Sender, Message], None]

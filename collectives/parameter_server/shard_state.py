@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 
-from collectives.compression import PayloadError
-from collectives.errors import ProtocolError
-from collectives.parameter_server.consistency import Consistency
-from collectives.parameter_server.messages import (
+from dmlgbm.collectives.compression import PayloadError
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.parameter_server.consistency import Consistency
+from dmlgbm.collectives.parameter_server.messages import (
     Action,
     Advance,
     Init,
@@ -26,7 +26,7 @@ from collectives.parameter_server.messages import (
     Status,
     WindowCopy,
 )
-from collectives.parameter_server.table import Contribution, Table
+from dmlgbm.collectives.parameter_server.table import Contribution, Table
 
 # A worker may have this many updates of a shard under way.
 WINDOW = 1024

@@ -15,10 +15,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from collectives.errors import ProtocolError
-from collectives.parameter_server.codec import decode, encode
-from collectives.parameter_server.errors import SnapshotError
-from collectives.parameter_server.messages import ShardCopy
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.parameter_server.codec import decode, encode
+from dmlgbm.collectives.parameter_server.errors import SnapshotError
+from dmlgbm.collectives.parameter_server.messages import ShardCopy
 
 _LIST = "snapshot.json"
 _FORMAT = "parameter server snapshot 1"

@@ -17,14 +17,14 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
-from collectives.errors import ProtocolError
-from collectives.handles import Handle
-from collectives.parameter_server.calls import Calls, Request, Subject
-from collectives.parameter_server.codec import DTYPES, Array
-from collectives.parameter_server.coded_values import PushCoder
-from collectives.parameter_server.errors import KeyMismatchError
-from collectives.parameter_server.membership import Membership
-from collectives.parameter_server.messages import (
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.handles import Handle
+from dmlgbm.collectives.parameter_server.calls import Calls, Request, Subject
+from dmlgbm.collectives.parameter_server.codec import DTYPES, Array
+from dmlgbm.collectives.parameter_server.coded_values import PushCoder
+from dmlgbm.collectives.parameter_server.errors import KeyMismatchError
+from dmlgbm.collectives.parameter_server.membership import Membership
+from dmlgbm.collectives.parameter_server.messages import (
     Advance,
     Count,
     Describe,
@@ -39,12 +39,12 @@ from collectives.parameter_server.messages import (
     ShardCopy,
     Status,
 )
-from collectives.parameter_server.mirror import Mirror
-from collectives.parameter_server.optimisers import Optimiser, Sum, settings_of
-from collectives.parameter_server.snapshots import read_snapshot, write_snapshot
-from collectives.parameter_server.table import check_spec, part_bounds
-from collectives.parameter_server.view import rank_of, shard_of
-from collectives.parameter_server.worker_core import Result
+from dmlgbm.collectives.parameter_server.mirror import Mirror
+from dmlgbm.collectives.parameter_server.optimisers import Optimiser, Sum, settings_of
+from dmlgbm.collectives.parameter_server.snapshots import read_snapshot, write_snapshot
+from dmlgbm.collectives.parameter_server.table import check_spec, part_bounds
+from dmlgbm.collectives.parameter_server.view import rank_of, shard_of
+from dmlgbm.collectives.parameter_server.worker_core import Result
 
 
 class Store:

@@ -12,12 +12,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from collectives.errors import ProtocolError
-from collectives.parameter_server.change_log import ChangeLog
-from collectives.parameter_server.codec import DTYPES, Array
-from collectives.parameter_server.coded_values import decoded
-from collectives.parameter_server.messages import Changes, CodedValues, KeySpec, TableCopy
-from collectives.parameter_server.optimisers import optimiser_from
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.parameter_server.change_log import ChangeLog
+from dmlgbm.collectives.parameter_server.codec import DTYPES, Array
+from dmlgbm.collectives.parameter_server.coded_values import decoded
+from dmlgbm.collectives.parameter_server.messages import Changes, CodedValues, KeySpec, TableCopy
+from dmlgbm.collectives.parameter_server.optimisers import optimiser_from
 
 MOST_PARTS = 1 << 16
 _FIRST_ROWS = 16

@@ -11,7 +11,7 @@ import hashlib
 from dataclasses import dataclass
 from functools import lru_cache
 
-from collectives.parameter_server.consistency import Consistency
+from dmlgbm.collectives.parameter_server.consistency import Consistency
 
 NOBODY = -1
 

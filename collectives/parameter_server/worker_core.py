@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from collectives.parameter_server.messages import (
+from dmlgbm.collectives.parameter_server.messages import (
     Action,
     Answer,
     Answered,
@@ -28,10 +28,10 @@ from collectives.parameter_server.messages import (
     Updated,
     WorkerAlive,
 )
-from collectives.parameter_server.replica import ServerName
-from collectives.parameter_server.server_core import COORDINATOR
-from collectives.parameter_server.shard_state import WINDOW
-from collectives.parameter_server.view import NOBODY, View
+from dmlgbm.collectives.parameter_server.replica import ServerName
+from dmlgbm.collectives.parameter_server.server_core import COORDINATOR
+from dmlgbm.collectives.parameter_server.shard_state import WINDOW
+from dmlgbm.collectives.parameter_server.view import NOBODY, View
 
 # Of a worker's deadline: how often it reports.
 _REPORT_SHARE = 0.1

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from collectives.frames import Operation
-from collectives.schedules import direct, halving, ring, tree
-from collectives.schedules.program import Blocks, Program, ProgramBuilder
+from dmlgbm.collectives.frames import Operation
+from dmlgbm.collectives.schedules import direct, halving, ring, tree
+from dmlgbm.collectives.schedules.program import Blocks, Program, ProgramBuilder
 
 # Up to this many bytes one phase in which everybody sends everything beats two phases with a part each.
 EXCHANGE_BYTES = 16 << 10

@@ -6,8 +6,8 @@ was fast. This is the only family that reduces operations whose order matters.
 
 from __future__ import annotations
 
-from collectives.kernels.layout import SCRATCH, SOURCE, TARGET
-from collectives.schedules.program import Blocks, Program, ProgramBuilder, others
+from dmlgbm.collectives.kernels.layout import SCRATCH, SOURCE, TARGET
+from dmlgbm.collectives.schedules.program import Blocks, Program, ProgramBuilder, others
 
 
 def fold_in_rank_order(builder: ProgramBuilder, rank: int, world_size: int, own: int, target: int, count: int) -> None:

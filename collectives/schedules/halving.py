@@ -6,8 +6,8 @@ and get the result back. Like rings, reductions of this family are used only whe
 
 from __future__ import annotations
 
-from collectives.kernels.layout import SCRATCH, SOURCE, TARGET
-from collectives.schedules.program import Blocks, Program, ProgramBuilder
+from dmlgbm.collectives.kernels.layout import SCRATCH, SOURCE, TARGET
+from dmlgbm.collectives.schedules.program import Blocks, Program, ProgramBuilder
 
 
 def largest_power_of_two(world_size: int) -> int:

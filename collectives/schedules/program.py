@@ -1,6 +1,6 @@
 """A program: what one rank does in one collective, as a table that any transport can run.
 
-The columns are described in `collectives.kernels.layout`. Every rank numbers phases alike, also those in which it
+The columns are described in `collectives/kernels/layout.py`. Every rank numbers phases alike, also those in which it
 has nothing to do, because the phase is part of every header. In one phase a rank sends at most one message to a
 peer and receives at most one from it.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from collectives.kernels.layout import COMBINE, COPY, PROGRAM_COLUMNS, RECEIVE, SEND
+from dmlgbm.collectives.kernels.layout import COMBINE, COPY, PROGRAM_COLUMNS, RECEIVE, SEND
 
 
 @dataclass(frozen=True, eq=False)

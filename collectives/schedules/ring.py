@@ -6,8 +6,8 @@ therefore used only where order does not matter (`reducers.is_order_free`).
 
 from __future__ import annotations
 
-from collectives.kernels.layout import SCRATCH, SOURCE, TARGET
-from collectives.schedules.program import Blocks, Program, ProgramBuilder
+from dmlgbm.collectives.kernels.layout import SCRATCH, SOURCE, TARGET
+from dmlgbm.collectives.schedules.program import Blocks, Program, ProgramBuilder
 
 
 def add_ring_all_gather(builder: ProgramBuilder, rank: int, blocks: Blocks) -> None:

@@ -6,8 +6,8 @@ a tree are grouped by subtree, so `tree_reduce` is used only where order does no
 
 from __future__ import annotations
 
-from collectives.kernels.layout import SCRATCH, SOURCE, TARGET
-from collectives.schedules.program import Program, ProgramBuilder
+from dmlgbm.collectives.kernels.layout import SCRATCH, SOURCE, TARGET
+from dmlgbm.collectives.schedules.program import Program, ProgramBuilder
 
 
 def _distances(world_size: int) -> list[int]:

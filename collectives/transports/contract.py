@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.kernels.layout import (
+from dmlgbm.collectives.kernels.layout import (
     ACTION,
     COMBINE,
     CONTROL_WORDS,
@@ -34,8 +34,8 @@ from collectives.kernels.layout import (
     TO_BUFFER,
     TO_OFFSET,
 )
-from collectives.kernels.program_loop import get_ready
-from collectives.reducers import Array, Reducer
+from dmlgbm.collectives.kernels.program_loop import get_ready
+from dmlgbm.collectives.reducers import Array, Reducer
 
 Words = npt.NDArray[np.int64]
 

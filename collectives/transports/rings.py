@@ -18,12 +18,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives.errors import CollectiveError
-from collectives.kernels import ring_loop
-from collectives.kernels.compiler import for_types_of
-from collectives.kernels.program_loop import run_over_rings
-from collectives.spinning import close_scratch, scratch_of_rank
-from collectives.transports.contract import Transport, Words, Work
+from dmlgbm.collectives.errors import CollectiveError
+from dmlgbm.collectives.kernels import ring_loop
+from dmlgbm.collectives.kernels.compiler import for_types_of
+from dmlgbm.collectives.kernels.program_loop import run_over_rings
+from dmlgbm.collectives.spinning import close_scratch, scratch_of_rank
+from dmlgbm.collectives.transports.contract import Transport, Words, Work
 
 _LARGEST_RING = 256 << 10
 _SMALLEST_RING = 16 << 10

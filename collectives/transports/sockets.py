@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from collectives.kernels import system_calls
-from collectives.kernels.compiler import for_types_of
-from collectives.kernels.layout import (
+from dmlgbm.collectives.kernels import system_calls
+from dmlgbm.collectives.kernels.compiler import for_types_of
+from dmlgbm.collectives.kernels.layout import (
     ACTION,
     DONE,
     ERROR_NUMBER,
@@ -32,10 +32,10 @@ from collectives.kernels.layout import (
     UNEXPECTED,
     WOKEN,
 )
-from collectives.kernels.program_loop import run_over_sockets
-from collectives.kernels.socket_loop import exchange_over_sockets
-from collectives.spinning import close_scratch, scratch_of_rank
-from collectives.transports.contract import Transport, Work, unfinished_rows
+from dmlgbm.collectives.kernels.program_loop import run_over_sockets
+from dmlgbm.collectives.kernels.socket_loop import exchange_over_sockets
+from dmlgbm.collectives.spinning import close_scratch, scratch_of_rank
+from dmlgbm.collectives.transports.contract import Transport, Work, unfinished_rows
 
 _LONGEST_DRAIN = 1 << 20
 

@@ -30,7 +30,7 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     import numpy as np
 
     from dmlgbm.command_line.generated_rows import generated_rows
-    from gbdt.threads import available_threads
+    from dmlgbm.gbdt.system.cores import available_threads
 
     n_threads = available_threads()
     n_new = max(1, round(arguments.rows * _SHARE_TO_PREDICT))

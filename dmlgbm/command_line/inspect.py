@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dmlgbm.command_line.console import Console, size_text, visible
 
 if TYPE_CHECKING:
-    from gbdt.booster import Booster
+    from dmlgbm.gbdt.booster import Booster
 
 SUMMARY = "Show what a model file holds."
 
@@ -26,7 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     from dmlgbm.command_line.tree_text import tree_lines
-    from sklearn_api.saved_state import booster_from_file
+    from dmlgbm.sklearn_api.saved_state import booster_from_file
 
     if arguments.trees < 0:
         raise ValueError(f"--trees {arguments.trees} is out of range: it must be at least 0.")
@@ -121,6 +121,6 @@ def _show_importances(importances: list[dict[str, Any]], console: Console) -> No
 
 
 def _arrays(tree: Any) -> dict[str, Any]:
-    from gbdt.tree import TREE_ARRAYS
+    from dmlgbm.gbdt.model.tree import TREE_ARRAYS
 
     return {name: getattr(tree, name).tolist() for name in TREE_ARRAYS}

@@ -149,7 +149,7 @@ class TableFile:
 
 def write_table(table: Any, path: str) -> None:
     """Write CSV or Parquet, or CSV on stdout for "-"; a file appears whole or not at all."""
-    from gbdt.atomic_file import write_atomically
+    from dmlgbm.gbdt.system.atomic_file import write_atomically
 
     sink = io.BytesIO()
     if path == "-" or is_csv(path):

@@ -25,7 +25,7 @@ class Task(NamedTuple):
 
 def known_task(asked: str, objective: Any, query: str | None) -> Task | None:
     """The task, if it can be told without looking at the target."""
-    from sklearn_api.parameter_values import OBJECTIVE_ALIASES
+    from dmlgbm.sklearn_api.parameters.values import OBJECTIVE_ALIASES
 
     named = _TASK_OF_OBJECTIVE.get(OBJECTIVE_ALIASES.get(objective, objective)) if isinstance(objective, str) else None
     task = None

@@ -111,7 +111,7 @@ def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, Train
 
 def _estimator(task: str, parameters: dict[str, Any], arguments: argparse.Namespace) -> Any:
     import dmlgbm
-    from sklearn_api.parameter_values import engine_parameters
+    from dmlgbm.sklearn_api.parameters.values import engine_parameters
 
     estimator_class = {
         "classification": dmlgbm.DMLGBMClassifier,
@@ -133,7 +133,7 @@ def _estimator(task: str, parameters: dict[str, Any], arguments: argparse.Namesp
 
 
 def _fit_arguments(rows: TrainingRows, valid: TrainingRows | None, console: Console) -> dict[str, Any]:
-    from gbdt.callbacks import progress_bar
+    from dmlgbm.gbdt.callbacks import progress_bar
 
     arguments: dict[str, Any] = {"sample_weight": rows.weight}
     if console.shows_progress:

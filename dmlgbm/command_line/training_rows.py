@@ -90,7 +90,7 @@ def require_column(name: str, names: Collection[str], path: str, option: str | N
     """An error with a suggestion, if a file does not have a column."""
     if name in names:
         return
-    from sklearn_api.tables.names import did_you_mean
+    from dmlgbm.sklearn_api.tables.names import did_you_mean
 
     asked_by = f" for {option}" if option else ""
     raise ValueError(f"{path} has no column {name!r}{asked_by}{did_you_mean(name, names)}.")

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gbdt.booster import Booster
-    from gbdt.tree import Tree
+    from dmlgbm.gbdt.booster import Booster
+    from dmlgbm.gbdt.model.tree import Tree
 
 _MOST_CATEGORIES_SHOWN = 6
 

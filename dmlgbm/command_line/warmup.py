@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     started = time.perf_counter()
-    from gbdt.warmup import compilation_counts
+    from dmlgbm.gbdt.machine_code.compilation_counts import compilation_counts
 
     steps: dict[str, float] = {}
 
@@ -41,8 +41,8 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
         steps[name] = time.perf_counter() - step_started
         console.say(f"{name:<40}{steps[name]:>8.2f} s")
 
-    import dmlgbm.command_line.generated_rows  # noqa: F401
-    import sklearn_api  # noqa: F401
+    import dmlgbm.command_line.generated_rows
+    import dmlgbm.sklearn_api  # noqa: F401
 
     finish_step("load the libraries", started)
     for name, step in _STEPS.items():
@@ -200,7 +200,7 @@ def _shares_of_rows() -> None:
 
 
 def _neural_models() -> None:
-    import neural
+    from dmlgbm import neural
 
     features, target = _rows()
     optimisers: tuple[dict[str, Any], ...] = (

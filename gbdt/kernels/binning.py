@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import kernel
-from gbdt.kernels.elementwise_math import hash_counter
+from dmlgbm.gbdt.kernels.compiler import kernel
+from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
 
 
 def chosen_rows(first_row_number: int, n_rows: int, key: np.uint64, share: float) -> npt.NDArray[np.uint32]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import borrowed, inlined, kernel
-from gbdt.kernels.layout import Buffers, RecordArray
-from gbdt.kernels.sorting import order_ends_by_key
-from gbdt.kernels.split_scores import score_to_beat, split_score, unpacked
+from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
+from dmlgbm.gbdt.kernels.sorting import order_ends_by_key
+from dmlgbm.gbdt.kernels.split_scores import score_to_beat, split_score, unpacked
 
 
 @inlined

@@ -1,7 +1,7 @@
 """What kernels are written with: the marks of functions to compile, and words for instructions that Python lacks.
 
 Nothing is compiled, and numba is not even imported, until a kernel is called that has no machine code on disk yet; see
-`gbdt.machine_code`.
+`dmlgbm.gbdt.machine_code`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gbdt.machine_code.kernel import Intrinsic, Kernel
+from dmlgbm.gbdt.machine_code.kernel import Intrinsic, Kernel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

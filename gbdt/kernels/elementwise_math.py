@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, multiply_add
+from dmlgbm.gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, multiply_add
 
 _LOG2_E = 1.4426950408889634
 _LN2_HIGH = 6.93147180369123816490e-01

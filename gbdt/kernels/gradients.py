@@ -12,8 +12,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
-from gbdt.kernels.elementwise_math import exp
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel
+from dmlgbm.gbdt.kernels.elementwise_math import exp
 
 FloatArray = npt.NDArray[np.float64]
 SingleArray = npt.NDArray[np.float32]

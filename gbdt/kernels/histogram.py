@@ -9,8 +9,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import borrowed, inlined, kernel, prefetch
-from gbdt.kernels.layout import NARROW, WIDE, BinStorage, RecordArray
+from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel, prefetch
+from dmlgbm.gbdt.kernels.layout import NARROW, WIDE, BinStorage, RecordArray
 
 # How many rows ahead to prefetch, and how thinly spread rows must be for that to pay (measured: at one row in
 # 32, 1.28 ns a row and column without, 0.74 with; at every second row 0.59 and 0.63).

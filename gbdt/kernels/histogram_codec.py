@@ -12,9 +12,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, load_word, store_word
-from gbdt.kernels.layout import RecordArray
-from gbdt.kernels.split_scores import unpacked
+from dmlgbm.gbdt.kernels.compiler import inlined, load_word, store_word
+from dmlgbm.gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.split_scores import unpacked
 
 HEADER_BYTES = 3
 MOST_BYTES_PER_BIN = 24

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import kernel
-from gbdt.kernels.elementwise_math import exp, log
-from gbdt.kernels.sorting import order_by_key
+from dmlgbm.gbdt.kernels.compiler import kernel
+from dmlgbm.gbdt.kernels.elementwise_math import exp, log
+from dmlgbm.gbdt.kernels.sorting import order_by_key
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

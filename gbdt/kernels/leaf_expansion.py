@@ -9,14 +9,14 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import borrowed, inlined, kernel
-from gbdt.kernels.elementwise_math import hash_counter
-from gbdt.kernels.histogram import build_tile, subtract_tile
-from gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray, TreeSpace
-from gbdt.kernels.leaf_sharing import share_histogram, share_partition
-from gbdt.kernels.partition import fill_goes_left, partition_rows
-from gbdt.kernels.shared_state import EVERY_ROW, N_FEATURES
-from gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
+from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
+from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
+from dmlgbm.gbdt.kernels.histogram import build_tile, subtract_tile
+from dmlgbm.gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray, TreeSpace
+from dmlgbm.gbdt.kernels.leaf_sharing import share_histogram, share_partition
+from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
+from dmlgbm.gbdt.kernels.shared_state import EVERY_ROW, N_FEATURES
+from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
 
 
 @inlined

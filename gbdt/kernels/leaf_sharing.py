@@ -13,11 +13,11 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import borrowed, exchange, fetch, fetch_and_add, inlined, kernel
-from gbdt.kernels.histogram import add_planes, build_histogram
-from gbdt.kernels.layout import TreeSpace
-from gbdt.kernels.partition import fill_goes_left, separate_rows
-from gbdt.kernels.shared_state import (
+from dmlgbm.gbdt.kernels.compiler import borrowed, exchange, fetch, fetch_and_add, inlined, kernel
+from dmlgbm.gbdt.kernels.histogram import add_planes, build_histogram
+from dmlgbm.gbdt.kernels.layout import TreeSpace
+from dmlgbm.gbdt.kernels.partition import fill_goes_left, separate_rows
+from dmlgbm.gbdt.kernels.shared_state import (
     EVERY_ROW,
     FIRST_PART,
     HAS_SHARED_LEAF,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel
 
 Labels = npt.NDArray[Any]
 """The leaf of each row: uint8 or uint32."""

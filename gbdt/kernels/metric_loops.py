@@ -10,8 +10,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import bits_from_float, inlined, kernel
-from gbdt.kernels.elementwise_math import log
+from dmlgbm.gbdt.kernels.compiler import bits_from_float, inlined, kernel
+from dmlgbm.gbdt.kernels.elementwise_math import log
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -11,8 +11,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel, load_word, store_word
-from gbdt.kernels.histogram_codec import SLACK, bit_length
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel, load_word, store_word
+from dmlgbm.gbdt.kernels.histogram_codec import SLACK, bit_length
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -13,8 +13,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
-from gbdt.kernels.layout import NARROW, WIDE, BinStorage, RecordArray
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel
+from dmlgbm.gbdt.kernels.layout import NARROW, WIDE, BinStorage, RecordArray
 
 
 @kernel

@@ -23,8 +23,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel, trailing_zeros
-from gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel, trailing_zeros
+from dmlgbm.gbdt.kernels.layout import RecordArray
 
 # Rows of a tile. With 28 slots a tile fills half of a level 1 cache.
 LANES = 128

@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel, single_from_bits
-from gbdt.kernels.elementwise_math import hash_counter
-from gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel, single_from_bits
+from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
+from dmlgbm.gbdt.kernels.layout import RecordArray
 
 _NOISE_UNIT = 1.0 / 4294967296.0
 # One half for the gradient and one half for the hessian: to the nearest.

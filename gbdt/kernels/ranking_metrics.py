@@ -11,7 +11,7 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

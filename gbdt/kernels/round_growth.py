@@ -10,12 +10,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import bits_from_float, borrowed, float_from_bits, inlined, kernel
-from gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, BinStorage, Buffers, RecordArray
-from gbdt.kernels.leaf_expansion import create_children, may_split
-from gbdt.kernels.partition import fill_goes_left, partition_rows
-from gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
-from gbdt.kernels.tree_growth import replay_in_order
+from dmlgbm.gbdt.kernels.compiler import bits_from_float, borrowed, float_from_bits, inlined, kernel
+from dmlgbm.gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, BinStorage, Buffers, RecordArray
+from dmlgbm.gbdt.kernels.leaf_expansion import create_children, may_split
+from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
+from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
+from dmlgbm.gbdt.kernels.tree_growth import replay_in_order
 
 # Places in the array of counters that a growing tree has.
 N_NODES, N_CLAIMED, N_FREE, N_CHOSEN, N_PICKED, IS_LAST = range(6)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import exchange, fetch, inlined, sleep_microseconds
+from dmlgbm.gbdt.kernels.compiler import exchange, fetch, inlined, sleep_microseconds
 
 # Places in the array of orders. Trees are counted by their turns; NO_MORE_TURNS comes after the last.
 TURN, N_FINISHED, N_ROWS, EVERY_ROW, N_PARTS, N_FEATURES, MAX_LEAVES, LEVEL_WISE, N_THREADS, N_ORDERS = range(10)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel
 
 Keys = npt.NDArray[np.float64]
 Items = npt.NDArray[np.int64]

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined
-from gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined
+from dmlgbm.gbdt.kernels.layout import RecordArray
 
 
 @inlined

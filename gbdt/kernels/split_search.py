@@ -10,13 +10,13 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.category_search import search_categories
-from gbdt.kernels.compiler import borrowed, inlined, kernel
-from gbdt.kernels.elementwise_math import hash_counter
-from gbdt.kernels.layout import Buffers, RecordArray
-from gbdt.kernels.sorting import order_by_key
-from gbdt.kernels.split_scores import packed_word, score
-from gbdt.kernels.threshold_search import LAST_BITS, search_numeric
+from dmlgbm.gbdt.kernels.category_search import search_categories
+from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
+from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
+from dmlgbm.gbdt.kernels.sorting import order_by_key
+from dmlgbm.gbdt.kernels.split_scores import packed_word, score
+from dmlgbm.gbdt.kernels.threshold_search import LAST_BITS, search_numeric
 
 _NO_SPLIT = -1.0
 

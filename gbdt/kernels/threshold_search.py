@@ -9,9 +9,9 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel
-from gbdt.kernels.layout import RecordArray
-from gbdt.kernels.split_scores import packed_word, score_to_beat, split_score, unpacked
+from dmlgbm.gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel
+from dmlgbm.gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.split_scores import packed_word, score_to_beat, split_score, unpacked
 
 # What the last bits of a float may say, relative to its size.
 LAST_BITS = 1e-13

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import inlined, kernel
-from gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel
+from dmlgbm.gbdt.kernels.layout import RecordArray
 
 
 @inlined

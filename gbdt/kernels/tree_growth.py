@@ -11,12 +11,12 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import borrowed, fetch, fetch_and_add, inlined, kernel
-from gbdt.kernels.histogram import add_planes, build_histogram
-from gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, Buffers, RecordArray, TreeSpace
-from gbdt.kernels.leaf_expansion import expand_leaf
-from gbdt.kernels.leaf_sharing import help_with_shared_leaf
-from gbdt.kernels.shared_state import (
+from dmlgbm.gbdt.kernels.compiler import borrowed, fetch, fetch_and_add, inlined, kernel
+from dmlgbm.gbdt.kernels.histogram import add_planes, build_histogram
+from dmlgbm.gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, Buffers, RecordArray, TreeSpace
+from dmlgbm.gbdt.kernels.leaf_expansion import expand_leaf
+from dmlgbm.gbdt.kernels.leaf_sharing import help_with_shared_leaf
+from dmlgbm.gbdt.kernels.shared_state import (
     EVERY_ROW,
     LEVEL_WISE,
     LOCK,

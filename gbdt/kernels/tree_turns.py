@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import exchange, fetch, fetch_and_add, kernel
-from gbdt.kernels.layout import Buffers, TreeSpace
-from gbdt.kernels.shared_state import N_FINISHED, N_THREADS, NO_MORE_TURNS, TURN, wait_for_change
-from gbdt.kernels.tree_growth import grow_tree
+from dmlgbm.gbdt.kernels.compiler import exchange, fetch, fetch_and_add, kernel
+from dmlgbm.gbdt.kernels.layout import Buffers, TreeSpace
+from dmlgbm.gbdt.kernels.shared_state import N_FINISHED, N_THREADS, NO_MORE_TURNS, TURN, wait_for_change
+from dmlgbm.gbdt.kernels.tree_growth import grow_tree
 
 
 @kernel

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from gbdt.machine_code.named_object import name_of
+from dmlgbm.gbdt.machine_code.named_object import name_of
 
 Signature = tuple[Any, ...]
 TypeTexts = tuple[Any, ...]

@@ -13,7 +13,7 @@ from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-from gbdt.atomic_file import write_atomically
+from dmlgbm.gbdt.system.atomic_file import write_atomically
 
 logger = logging.getLogger("dmlgbm")
 

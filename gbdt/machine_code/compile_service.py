@@ -18,19 +18,19 @@ from functools import cache
 from threading import Condition, Thread, Timer
 from typing import Any
 
-from gbdt.machine_code import store
-from gbdt.machine_code.argument_types import from_json
-from gbdt.machine_code.elf_object import ObjectFileError
-from gbdt.machine_code.python_process import python_command, python_environment
-from gbdt.machine_code.store import KernelTypes, MachineCode
-from gbdt.threads import available_threads
+from dmlgbm.gbdt.machine_code import store
+from dmlgbm.gbdt.machine_code.argument_types import from_json
+from dmlgbm.gbdt.machine_code.elf_object import ObjectFileError
+from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
+from dmlgbm.gbdt.system.cores import available_threads
+from dmlgbm.gbdt.system.python_process import python_command, python_environment
 
 _MOST_WORKERS = 4
 _IDLE_SECONDS = 5.0
 _SECONDS_TO_START = 60.0
 _DEADLINE_SECONDS = 600.0
 _ERROR_BYTES_SHOWN = 2_000
-_PROGRAM = "from gbdt.machine_code.compile_worker import main; main()"
+_PROGRAM = "from dmlgbm.gbdt.machine_code.compile_worker import main; main()"
 
 
 class CompilationError(ObjectFileError):

@@ -15,11 +15,11 @@ import traceback
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from gbdt.machine_code.argument_types import from_json
-from gbdt.machine_code.store import KernelTypes
+from dmlgbm.gbdt.machine_code.argument_types import from_json
+from dmlgbm.gbdt.machine_code.store import KernelTypes
 
 if TYPE_CHECKING:
-    from gbdt.machine_code.numba_compiler import ObjectCompiler
+    from dmlgbm.gbdt.machine_code.numba_compiler import ObjectCompiler
 
 
 def main() -> None:
@@ -42,7 +42,7 @@ def main() -> None:
 
 
 def _start_compiler() -> ObjectCompiler:
-    from gbdt.machine_code.numba_compiler import ObjectCompiler
+    from dmlgbm.gbdt.machine_code.numba_compiler import ObjectCompiler
 
     return ObjectCompiler(lambda call: _answer(calls=[call.kernel, call.types]))
 

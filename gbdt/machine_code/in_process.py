@@ -17,10 +17,10 @@ from numba.core import serialize
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 
-from gbdt.machine_code import cache_folders, store
-from gbdt.machine_code.kernel import Kernel
-from gbdt.machine_code.numba_functions import SETTINGS, NumbaFunctions, numba_type
-from gbdt.machine_code.store import KernelTypes
+from dmlgbm.gbdt.machine_code import cache_folders, store
+from dmlgbm.gbdt.machine_code.kernel import Kernel
+from dmlgbm.gbdt.machine_code.numba_functions import SETTINGS, NumbaFunctions, numba_type
+from dmlgbm.gbdt.machine_code.store import KernelTypes
 
 
 class _KeptResults(NullCache):

@@ -13,9 +13,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from gbdt.machine_code.argument_types import Signature, signature_of, type_texts
-from gbdt.machine_code.named_object import name_of
-from gbdt.machine_code.store import KernelTypes
+from dmlgbm.gbdt.machine_code.argument_types import Signature, signature_of, type_texts
+from dmlgbm.gbdt.machine_code.named_object import name_of
+from dmlgbm.gbdt.machine_code.store import KernelTypes
 
 
 class Kernel:
@@ -53,7 +53,7 @@ class Kernel:
         """Start to compile for arguments like these, if that was not done before; come back at once."""
         signature = signature_of(arguments)
         if signature not in self._prepared:
-            from gbdt.machine_code.loader import prepare
+            from dmlgbm.gbdt.machine_code.loader import prepare
 
             self._prepared.add(signature)
             prepare(self, KernelTypes(self.name, type_texts(signature)))
@@ -69,7 +69,7 @@ class Kernel:
         return len(self._entries)
 
     def _find_entry(self, signature: Signature) -> Callable[..., Any]:
-        from gbdt.machine_code.loader import entry_point
+        from dmlgbm.gbdt.machine_code.loader import entry_point
 
         with self._lock:
             if signature not in self._entries:
@@ -81,7 +81,7 @@ class Kernel:
 class Intrinsic:
     """The name of a function that exists only in compiled code; what it does is in a module that needs numba."""
 
-    def __init__(self, name: str, module: str = "gbdt.machine_code.intrinsics") -> None:
+    def __init__(self, name: str, module: str = "dmlgbm.gbdt.machine_code.intrinsics") -> None:
         self.name = name
         self.module = module
 

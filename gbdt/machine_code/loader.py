@@ -11,13 +11,13 @@ from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from gbdt.machine_code import store
-from gbdt.machine_code.elf_object import LoadedObject, ObjectFileError, can_load_objects
-from gbdt.machine_code.store import KernelTypes, MachineCode
-from gbdt.machine_code.symbols import address_of, numba_extension
+from dmlgbm.gbdt.machine_code import store
+from dmlgbm.gbdt.machine_code.elf_object import LoadedObject, ObjectFileError, can_load_objects
+from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
+from dmlgbm.gbdt.machine_code.symbols import address_of, numba_extension
 
 if TYPE_CHECKING:
-    from gbdt.machine_code.kernel import Kernel
+    from dmlgbm.gbdt.machine_code.kernel import Kernel
 
 logger = logging.getLogger("dmlgbm")
 
@@ -61,7 +61,7 @@ def entry_point(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:
         except ObjectFileError as error:
             logger.info("%s is compiled by numba in this process: %s", wanted.label, error)
             _warn_that_it_takes_longer(error)
-    from gbdt.machine_code.in_process import compiled_in_process
+    from dmlgbm.gbdt.machine_code.in_process import compiled_in_process
 
     return compiled_in_process(kernel, wanted)
 
@@ -69,7 +69,7 @@ def entry_point(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:
 def prepare(kernel: Kernel, wanted: KernelTypes) -> None:
     """Have it compiled in the background, unless it is on disk."""
     if can_load_objects() and store.read(wanted) is None:
-        from gbdt.machine_code.compile_service import the_service
+        from dmlgbm.gbdt.machine_code.compile_service import the_service
 
         the_service().request(wanted)
 
@@ -77,7 +77,7 @@ def prepare(kernel: Kernel, wanted: KernelTypes) -> None:
 def _load(wanted: KernelTypes) -> tuple[LoadedObject, MachineCode]:
     code = store.read(wanted)
     if code is None:
-        from gbdt.machine_code.compile_service import the_service
+        from dmlgbm.gbdt.machine_code.compile_service import the_service
 
         say_that_it_compiles()
         code = the_service().compiled(wanted)

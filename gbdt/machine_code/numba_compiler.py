@@ -19,10 +19,10 @@ from numba.core.typed_passes import NopythonTypeInference
 from numba.core.types.misc import VarArg, unliteral
 from numba.core.typing.templates import AbstractTemplate, signature
 
-from gbdt.machine_code.kernel import Kernel
-from gbdt.machine_code.named_object import object_named
-from gbdt.machine_code.numba_functions import SETTINGS, NumbaFunctions, numba_type, return_type, text_of_type
-from gbdt.machine_code.store import KernelTypes, MachineCode
+from dmlgbm.gbdt.machine_code.kernel import Kernel
+from dmlgbm.gbdt.machine_code.named_object import object_named
+from dmlgbm.gbdt.machine_code.numba_functions import SETTINGS, NumbaFunctions, numba_type, return_type, text_of_type
+from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
 
 
 class _ObjectLibrary(codegen.CPUCodeLibrary):

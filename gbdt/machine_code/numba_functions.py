@@ -17,9 +17,9 @@ from numba.core.types.abstract import Type
 from numba.core.types.containers import BaseTuple, UniTuple
 from numba.np.numpy_support import as_dtype, from_dtype
 
-from gbdt.machine_code.argument_types import TypeTexts, dtype_from_text, dtype_text
-from gbdt.machine_code.kernel import Intrinsic, Kernel
-from gbdt.machine_code.named_object import name_of, object_named
+from dmlgbm.gbdt.machine_code.argument_types import TypeTexts, dtype_from_text, dtype_text
+from dmlgbm.gbdt.machine_code.kernel import Intrinsic, Kernel
+from dmlgbm.gbdt.machine_code.named_object import name_of, object_named
 
 SETTINGS = {"nopython": True, "nogil": True, "error_model": "numpy", "no_cfunc_wrapper": True}
 

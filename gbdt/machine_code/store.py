@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 
-from gbdt.machine_code import cache_folders
-from gbdt.machine_code.argument_types import TypeTexts, digest_of, from_json
-from gbdt.machine_code.named_object import object_named
+from dmlgbm.gbdt.machine_code import cache_folders
+from dmlgbm.gbdt.machine_code.argument_types import TypeTexts, digest_of, from_json
+from dmlgbm.gbdt.machine_code.named_object import object_named
 
 _COMPILER_SOURCES = Path(__file__).parent
 _PROCESSOR = Path("/proc/cpuinfo")
@@ -34,7 +34,7 @@ class KernelTypes:
     @property
     def label(self) -> str:
         """A name that is different for every kernel and every combination of types."""
-        return f"{self.kernel.removeprefix('gbdt.kernels.').replace(':', '.')}-{digest_of(self.types)}"
+        return f"{self.kernel.removeprefix('dmlgbm.gbdt.kernels.').replace(':', '.')}-{digest_of(self.types)}"
 
     @property
     def sources(self) -> frozenset[Path]:

@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from types import ModuleType
 
-from gbdt.machine_code.elf_object import ObjectFileError
+from dmlgbm.gbdt.machine_code.elf_object import ObjectFileError
 
 _PREFIXES = {"NRT_": "core.runtime._nrt_python", "numba_": "_helperlib"}
 

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from gbdt.metrics.registry import Metric, default_metric, metrics_for
+from dmlgbm.gbdt.metrics.registry import Metric, default_metric, metrics_for
 
 __all__ = ["Metric", "default_metric", "metrics_for"]

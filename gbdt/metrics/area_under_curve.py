@@ -13,8 +13,8 @@ import math
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.metric_loops import N_BUCKETS, WEIGHT_HALF_BITS, add_concordant_pairs
-from gbdt.metrics.exact_mean import UNIT_BITS, exact_integer
+from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS, WEIGHT_HALF_BITS, add_concordant_pairs
+from dmlgbm.gbdt.metrics.exact_mean import UNIT_BITS, exact_integer
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

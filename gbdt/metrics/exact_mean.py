@@ -1,6 +1,6 @@
 """Weighted means that are rounded once, at the very end.
 
-An `ExactMean` holds the sum of values and the sum of weights as integer buckets (see `gbdt.kernels.metric_loops`).
+An `ExactMean` holds the sum of values and the sum of weights as integer buckets (see `kernels/metric_loops.py`).
 Parts of a mean, from blocks of rows or from several workers, are merged by adding their `sums`; no scale has to be
 agreed on first.
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.metric_loops import EXPONENT_BITS_PER_BUCKET, HALF_BITS, N_BUCKETS, add_exactly
+from dmlgbm.gbdt.kernels.metric_loops import EXPONENT_BITS_PER_BUCKET, HALF_BITS, N_BUCKETS, add_exactly
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.metric_loops import logarithm
-from gbdt.kernels.ranking_metrics import average_precision_of_queries, mean_weight_of_queries, ndcg_of_queries
-from gbdt.metrics.exact_mean import ExactMean, MeanMetric
+from dmlgbm.gbdt.kernels.metric_loops import logarithm
+from dmlgbm.gbdt.kernels.ranking_metrics import average_precision_of_queries, mean_weight_of_queries, ndcg_of_queries
+from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

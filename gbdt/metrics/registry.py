@@ -14,10 +14,10 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.metrics import ranking, row_losses
-from gbdt.metrics.area_under_curve import area_under_curve
-from gbdt.metrics.ranking import QueryMean, QueryScore
-from gbdt.metrics.row_losses import RootRowMean, RowMean
+from dmlgbm.gbdt.metrics import ranking, row_losses
+from dmlgbm.gbdt.metrics.area_under_curve import area_under_curve
+from dmlgbm.gbdt.metrics.ranking import QueryMean, QueryScore
+from dmlgbm.gbdt.metrics.row_losses import RootRowMean, RowMean
 
 FloatArray = npt.NDArray[np.float64]
 MetricFunction = Callable[[FloatArray, FloatArray, FloatArray | None, npt.NDArray[np.int64] | None], float]

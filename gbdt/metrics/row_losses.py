@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.metric_loops import keep_higher, logarithm
-from gbdt.metrics.exact_mean import ExactMean, MeanMetric
+from dmlgbm.gbdt.kernels.metric_loops import keep_higher, logarithm
+from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
 
 FloatArray = npt.NDArray[np.float64]
 RowLoss = Callable[[FloatArray, FloatArray], FloatArray]

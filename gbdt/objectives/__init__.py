@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from gbdt.objectives.factory import ObjectiveSettings, objective_for
-from gbdt.objectives.protocol import Objective
-from gbdt.objectives.targets import RowError
-from gbdt.objectives.transform import transform
+from dmlgbm.gbdt.objectives.factory import ObjectiveSettings, objective_for
+from dmlgbm.gbdt.objectives.protocol import Objective
+from dmlgbm.gbdt.objectives.targets import RowError
+from dmlgbm.gbdt.objectives.transform import transform
 
 __all__ = ["Objective", "ObjectiveSettings", "RowError", "objective_for", "transform"]

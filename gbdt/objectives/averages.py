@@ -9,11 +9,11 @@ import math
 
 import numpy as np
 
-from gbdt.exchange import ALONE, Exchange
-from gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
-from gbdt.metrics.exact_mean import ExactMean, exact_integer
-from gbdt.objectives.protocol import FloatArray, IntArray
-from gbdt.shared_percentiles import between, percentiles_of_groups, place_among
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
+from dmlgbm.gbdt.metrics.exact_mean import ExactMean, exact_integer
+from dmlgbm.gbdt.objectives.protocol import FloatArray, IntArray
+from dmlgbm.gbdt.objectives.shared_percentiles import between, percentiles_of_groups, place_among
 
 # LightGBM keeps class shares this far from 0 and 1, where logarithms and log-odds are infinite.
 SMALLEST_SHARE = 1e-15

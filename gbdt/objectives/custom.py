@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
-from gbdt.objectives.targets import RowError, require_target
-from gbdt.row_weights import NO_WEIGHT, RowWeights
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.row_weights import NO_WEIGHT, RowWeights
+from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
+from dmlgbm.gbdt.objectives.targets import RowError, require_target
+from dmlgbm.gbdt.threads import Workers
 
 ObjectiveFunction = Callable[..., tuple[Any, Any]]
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gbdt.exchange import ALONE, Exchange
-from gbdt.objectives.custom import Custom, ObjectiveFunction, count_arguments
-from gbdt.objectives.multiclass import Multiclass
-from gbdt.objectives.pointwise import AbsoluteError, Binary, Poisson, Quantile, SquaredError
-from gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, Objective
-from gbdt.objectives.ranking import LambdaRank
-from gbdt.parameters import ParameterError
-from gbdt.row_weights import RowWeights, settled_weights
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.row_weights import RowWeights, settled_weights
+from dmlgbm.gbdt.objectives.custom import Custom, ObjectiveFunction, count_arguments
+from dmlgbm.gbdt.objectives.multiclass import Multiclass
+from dmlgbm.gbdt.objectives.pointwise import AbsoluteError, Binary, Poisson, Quantile, SquaredError
+from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, Objective
+from dmlgbm.gbdt.objectives.ranking import LambdaRank
+from dmlgbm.gbdt.parameters import ParameterError
 
 _CONSTANT_HESSIANS = ("regression", "regression_l1", "quantile")
 OBJECTIVE_NAMES = ("binary", "multiclass", "regression", "regression_l1", "quantile", "poisson", "lambdarank")

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbdt.exchange import Exchange
-from gbdt.kernels.gradients import softmax_gradients
-from gbdt.kernels.metric_loops import logarithm
-from gbdt.objectives.averages import SMALLEST_SHARE, class_shares
-from gbdt.objectives.protocol import LARGEST_LOGARITHMIC_STEP, NO_LARGEST_STEP, FloatArray, SingleArray
-from gbdt.objectives.rare_classes import least_leaf_hessians
-from gbdt.objectives.targets import class_numbers
-from gbdt.parameters import ParameterError
-from gbdt.row_weights import RowWeights
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.exchange import Exchange
+from dmlgbm.gbdt.data.row_weights import RowWeights
+from dmlgbm.gbdt.kernels.gradients import softmax_gradients
+from dmlgbm.gbdt.kernels.metric_loops import logarithm
+from dmlgbm.gbdt.objectives.averages import SMALLEST_SHARE, class_shares
+from dmlgbm.gbdt.objectives.protocol import LARGEST_LOGARITHMIC_STEP, NO_LARGEST_STEP, FloatArray, SingleArray
+from dmlgbm.gbdt.objectives.rare_classes import least_leaf_hessians
+from dmlgbm.gbdt.objectives.targets import class_numbers
+from dmlgbm.gbdt.parameters import ParameterError
+from dmlgbm.gbdt.threads import Workers
 
 
 class Multiclass:

@@ -6,21 +6,21 @@ from abc import ABC, abstractmethod
 
 import numpy as np
 
-from gbdt.exchange import Exchange
-from gbdt.kernels.gradients import binary_gradients, poisson_gradients, slope_gradients, squared_error_gradients
-from gbdt.kernels.metric_loops import logarithm
-from gbdt.objectives.averages import SMALLEST_SHARE, shared_percentile, weighted_mean
-from gbdt.objectives.protocol import (
+from dmlgbm.gbdt.data.exchange import Exchange
+from dmlgbm.gbdt.data.row_weights import RowWeights
+from dmlgbm.gbdt.kernels.gradients import binary_gradients, poisson_gradients, slope_gradients, squared_error_gradients
+from dmlgbm.gbdt.kernels.metric_loops import logarithm
+from dmlgbm.gbdt.objectives.averages import SMALLEST_SHARE, shared_percentile, weighted_mean
+from dmlgbm.gbdt.objectives.protocol import (
     LARGEST_LOGARITHMIC_STEP,
     NO_LARGEST_STEP,
     FloatArray,
     SingleArray,
 )
-from gbdt.objectives.rare_classes import least_leaf_hessians
-from gbdt.objectives.targets import class_numbers, require_real, require_target
-from gbdt.parameters import ParameterError
-from gbdt.row_weights import RowWeights
-from gbdt.threads import Workers
+from dmlgbm.gbdt.objectives.rare_classes import least_leaf_hessians
+from dmlgbm.gbdt.objectives.targets import class_numbers, require_real, require_target
+from dmlgbm.gbdt.parameters import ParameterError
+from dmlgbm.gbdt.threads import Workers
 
 # exp(0.7): LightGBM's poisson_max_delta_step, which keeps steps short where the rate is close to zero.
 _POISSON_HESSIAN_FACTOR = 2.0137527074704766

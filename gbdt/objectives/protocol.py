@@ -8,8 +8,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.row_weights import RowWeights
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.row_weights import RowWeights
+from dmlgbm.gbdt.threads import Workers
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbdt.kernels.lambdarank import inverse_ideal_gains, lambdarank_gradients
-from gbdt.kernels.metric_loops import logarithm
-from gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
-from gbdt.objectives.targets import class_numbers
-from gbdt.parameters import ParameterError
-from gbdt.row_weights import RowWeights
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.row_weights import RowWeights
+from dmlgbm.gbdt.kernels.lambdarank import inverse_ideal_gains, lambdarank_gradients
+from dmlgbm.gbdt.kernels.metric_loops import logarithm
+from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
+from dmlgbm.gbdt.objectives.targets import class_numbers
+from dmlgbm.gbdt.parameters import ParameterError
+from dmlgbm.gbdt.threads import Workers
 
 _HIGHEST_LABEL = 31
 # A row meets up to `truncation_level` others, so fewer rows are worth a thread than in a loop over single rows.

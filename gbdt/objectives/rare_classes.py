@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbdt.exchange import ALONE, Exchange
-from gbdt.objectives.averages import class_shares, weighted_mean
-from gbdt.objectives.protocol import FloatArray, IntArray
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.objectives.averages import class_shares, weighted_mean
+from dmlgbm.gbdt.objectives.protocol import FloatArray, IntArray
 
 # Classes below this share of the weight are rare.
 _RARE_SHARE = 0.01

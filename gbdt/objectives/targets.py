@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.objectives.protocol import FloatArray, IntArray
+from dmlgbm.gbdt.objectives.protocol import FloatArray, IntArray
 
 
 class RowError(ValueError):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from gbdt.kernels.gradients import write_exponential, write_sigmoid, write_softmax
-from gbdt.objectives.protocol import FloatArray
+from dmlgbm.gbdt.kernels.gradients import write_exponential, write_sigmoid, write_softmax
+from dmlgbm.gbdt.objectives.protocol import FloatArray
 
 
 def transform(name: str, raw: FloatArray) -> FloatArray:

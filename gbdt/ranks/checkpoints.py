@@ -15,8 +15,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.atomic_file import write_atomically
-from gbdt.ranks.rank import Checkpoint
+from dmlgbm.gbdt.ranks.rank import Checkpoint
+from dmlgbm.gbdt.system.atomic_file import write_atomically
 
 # A file is written at most this often, and after the last iteration never: it is removed then.
 _SECONDS_BETWEEN = 1.0

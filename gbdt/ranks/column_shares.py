@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.dataset import Dataset
-from gbdt.kernels.layout import NARROW, SPARSE, WIDE
-from gbdt.partition_binning import BinnedPartition, BinningPlan, assembled
-from gbdt.ranks.exchange import RankExchange
-from gbdt.ranks.rank_data import PartitionRows
-from gbdt.row_binning import BinnedRows
-from gbdt.row_numbers import Segment
-from gbdt.storage_plan import StoragePlan, cut_tiles
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.partition_binning import BinnedPartition, BinningPlan, assembled
+from dmlgbm.gbdt.data.row_binning import BinnedRows
+from dmlgbm.gbdt.data.row_numbers import Segment
+from dmlgbm.gbdt.data.storage_plan import StoragePlan, cut_tiles
+from dmlgbm.gbdt.kernels.layout import NARROW, SPARSE, WIDE
+from dmlgbm.gbdt.ranks.exchange import RankExchange
+from dmlgbm.gbdt.ranks.rank_data import PartitionRows
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -26,7 +26,7 @@ _ENCODE_BIN = 6.0e-9
 _MARK_ROW = 3.0e-9
 # Gradients, rounding, leaf sums and scores of a row.
 _BOOST_ROW = 12e-9
-# Bytes of an encoded bin (see `gbdt.kernels.histogram_codec`) and of a best split.
+# Bytes of an encoded bin (see `dmlgbm.gbdt.kernels.histogram_codec`) and of a best split.
 _BYTES_PER_BIN = 5.5
 _BYTES_PER_CANDIDATE = 112.0
 # What each message costs beyond the first of a call, in seconds.

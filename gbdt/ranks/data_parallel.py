@@ -1,7 +1,7 @@
 """Rows are split over ranks, every rank has all columns: ranks add up histograms, each for a share of the features.
 
 A round: every rank builds the histogram of the smaller child of each picked leaf from its own rows and sends each rank
-that one's features, encoded (`gbdt.kernels.histogram_codec`). The owner adds up, subtracts from the parent, searches,
+that one's features, encoded (`kernels/histogram_codec.py`). The owner adds up, subtracts from the parent, searches,
 and tells everybody its best splits. The tree is that of a fit on one machine, bit for bit.
 """
 
@@ -13,19 +13,19 @@ from itertools import accumulate, pairwise
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.dataset import Dataset
-from gbdt.grown_tree import GrownTree
-from gbdt.kernels.compiler import for_types_of
-from gbdt.kernels.histogram_exchange import build_and_encode, merge_and_search
-from gbdt.kernels.layout import Buffers, RecordArray
-from gbdt.leaf_fitting import label_others
-from gbdt.parameters import TrainParameters
-from gbdt.ranks.exchange import RankExchange
-from gbdt.ranks.histogram_messages import HistogramMessages, most_bytes, stored_bins
-from gbdt.ranks.leaf_threads import LeafThreads
-from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
-from gbdt.storage_plan import StoragePlan
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.storage_plan import StoragePlan
+from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.leaf_fitting import label_others
+from dmlgbm.gbdt.growth.round_grower import GrowingTree, candidate_words, no_candidates
+from dmlgbm.gbdt.kernels.compiler import for_types_of
+from dmlgbm.gbdt.kernels.data_parallel import build_and_encode, merge_and_search
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.ranks.exchange import RankExchange
+from dmlgbm.gbdt.ranks.histogram_messages import HistogramMessages, most_bytes, stored_bins
+from dmlgbm.gbdt.ranks.leaf_threads import LeafThreads
+from dmlgbm.gbdt.threads import Workers
 
 IntArray = npt.NDArray[np.int64]
 

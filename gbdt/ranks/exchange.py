@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives import Communicator, all_reduce_bytes
+from dmlgbm.collectives import Communicator, all_reduce_bytes
 
 Array = npt.NDArray[Any]
 IntArray = npt.NDArray[np.int64]

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.dataset import Dataset
-from gbdt.grown_tree import GrownTree
-from gbdt.kernels.column_exchange import build_own_columns, mark_rows, split_by_bits
-from gbdt.kernels.layout import Buffers
-from gbdt.kernels.leaf_values import label_rows
-from gbdt.kernels.round_growth import sum_rows
-from gbdt.parameters import TrainParameters
-from gbdt.ranks.exchange import RankExchange
-from gbdt.ranks.leaf_threads import LeafThreads
-from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.round_grower import GrowingTree, candidate_words, no_candidates
+from dmlgbm.gbdt.kernels.feature_parallel import build_own_columns, mark_rows, split_by_bits
+from dmlgbm.gbdt.kernels.layout import Buffers
+from dmlgbm.gbdt.kernels.leaf_values import label_rows
+from dmlgbm.gbdt.kernels.round_growth import sum_rows
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.ranks.exchange import RankExchange
+from dmlgbm.gbdt.ranks.leaf_threads import LeafThreads
+from dmlgbm.gbdt.threads import Workers
 
 IntArray = npt.NDArray[np.int64]
 

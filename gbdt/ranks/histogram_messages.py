@@ -1,7 +1,7 @@
 """Encoded histograms on their way: a staging area for each leaf and rank, and one message to every rank.
 
 Messages of a round have one length, the next of few: the communicator keeps plans for lengths it knows. Ranks do not
-ask each other for it. Everybody expects the same one (`gbdt.kernels.part_messages`), and where some rank's messages
+ask each other for it. Everybody expects the same one (`kernels/part_messages.py`), and where some rank's messages
 turn out to be longer, all are sent again.
 """
 
@@ -10,16 +10,16 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.kernels.compiler import for_types_of
-from gbdt.kernels.histogram_codec import HEADER_BYTES, MOST_BYTES_PER_BIN, SLACK
-from gbdt.kernels.layout import RecordArray
-from gbdt.kernels.part_messages import (
+from dmlgbm.gbdt.kernels.compiler import for_types_of
+from dmlgbm.gbdt.kernels.histogram_codec import HEADER_BYTES, MOST_BYTES_PER_BIN, SLACK
+from dmlgbm.gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.part_messages import (
     N_CLASSES,
     learn_longest,
     message_lengths,
     write_messages,
 )
-from gbdt.ranks.exchange import RankExchange
+from dmlgbm.gbdt.ranks.exchange import RankExchange
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]

@@ -6,19 +6,19 @@ import logging
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
-from gbdt.booster import Booster
-from gbdt.feature_bins import NumericBins
-from gbdt.metrics import Metric
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.partition_binning import BinningPlan
-from gbdt.ranks.checkpoints import CheckpointFile, fingerprint_of
-from gbdt.ranks.column_shares import most_columns
-from gbdt.ranks.cost_model import Link, Plan, Workload, choose_tree_learner
-from gbdt.ranks.fit_report import FitReport
-from gbdt.ranks.rank import RankTask
-from gbdt.ranks.row_set import RowSet
-from gbdt.training import TrainingResult
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.loop import TrainingResult
+from dmlgbm.gbdt.data.feature_bins import NumericBins
+from dmlgbm.gbdt.data.partition_binning import BinningPlan
+from dmlgbm.gbdt.metrics import Metric
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.ranks.checkpoints import CheckpointFile, fingerprint_of
+from dmlgbm.gbdt.ranks.column_shares import most_columns
+from dmlgbm.gbdt.ranks.cost_model import Link, Plan, Workload, choose_tree_learner
+from dmlgbm.gbdt.ranks.fit_report import FitReport
+from dmlgbm.gbdt.ranks.rank import RankTask
+from dmlgbm.gbdt.ranks.row_set import RowSet
 
 logger = logging.getLogger("dmlgbm")
 

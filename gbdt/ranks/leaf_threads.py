@@ -8,12 +8,12 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.grower import search_buffers
-from gbdt.kernels.histogram_exchange import build_share, join_shares
-from gbdt.kernels.layout import BinStorage, Buffers
-from gbdt.round_grower import GrowingTree
-from gbdt.storage_plan import StoragePlan
-from gbdt.threads import ROWS_WORTH_A_THREAD, Workers
+from dmlgbm.gbdt.data.storage_plan import StoragePlan
+from dmlgbm.gbdt.growth.grower import search_buffers
+from dmlgbm.gbdt.growth.round_grower import GrowingTree
+from dmlgbm.gbdt.kernels.data_parallel import build_share, join_shares
+from dmlgbm.gbdt.kernels.layout import BinStorage, Buffers
+from dmlgbm.gbdt.threads import ROWS_WORTH_A_THREAD, Workers
 
 
 class LeafThreads:

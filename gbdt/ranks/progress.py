@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from gbdt.booster import Booster
-from gbdt.callbacks import Callback, Evaluation, TrainingState
-from gbdt.early_stopping import EarlyStopping
-from gbdt.parameters import TrainParameters
-from gbdt.ranks.fit_report import History, TreeCounts
-from gbdt.ranks.rank import Checkpoint, CountedIteration
-from gbdt.training import TrainingResult
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.early_stopping import EarlyStopping
+from dmlgbm.gbdt.boosting.loop import TrainingResult
+from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.ranks.fit_report import History, TreeCounts
+from dmlgbm.gbdt.ranks.rank import Checkpoint, CountedIteration
 
 
 class Progress:

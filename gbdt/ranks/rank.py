@@ -13,30 +13,30 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from collectives import Communicator
-from gbdt.binned_scores import add_trees
-from gbdt.booster import Booster
-from gbdt.boosting import BoostingRun, Finished, IterationReport, TrainingResult, TrainingRows, boost
-from gbdt.callbacks import Callback, Evaluation
-from gbdt.dataset import Dataset
-from gbdt.evaluation import EvaluationSet, Evaluator
-from gbdt.exchange import ALONE, Exchange
-from gbdt.metrics import Metric
-from gbdt.objectives import Objective, ObjectiveSettings, RowError, objective_for
-from gbdt.parameters import TrainParameters
-from gbdt.partition_binning import BinningPlan
-from gbdt.ranks.column_shares import exchange_columns, gathered_rows
-from gbdt.ranks.data_parallel import DataParallel, trees_at_once
-from gbdt.ranks.exchange import RankExchange
-from gbdt.ranks.feature_parallel import FeatureParallel
-from gbdt.ranks.fit_report import RankReport, TreeCounts
-from gbdt.ranks.rank_data import PartitionRows, RankData, RankPartition
-from gbdt.ranks.voting_parallel import VotingParallel
-from gbdt.round_grower import LeafExpander, RoundGrower
-from gbdt.row_numbers import Segment, global_row_number
-from gbdt.table import Category, Table
-from gbdt.threads import Workers
-from gbdt.training import check_outputs, empty_model
+from dmlgbm.collectives import Communicator
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.binned_scores import add_trees
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator
+from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model
+from dmlgbm.gbdt.boosting.loop import BoostingRun, Finished, IterationReport, TrainingResult, TrainingRows, boost
+from dmlgbm.gbdt.callbacks import Callback, Evaluation
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.partition_binning import BinningPlan
+from dmlgbm.gbdt.data.row_numbers import Segment, global_row_number
+from dmlgbm.gbdt.data.table import Category, Table
+from dmlgbm.gbdt.growth.round_grower import LeafExpander, RoundGrower
+from dmlgbm.gbdt.metrics import Metric
+from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, RowError, objective_for
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.ranks.column_shares import exchange_columns, gathered_rows
+from dmlgbm.gbdt.ranks.data_parallel import DataParallel, trees_at_once
+from dmlgbm.gbdt.ranks.exchange import RankExchange
+from dmlgbm.gbdt.ranks.feature_parallel import FeatureParallel
+from dmlgbm.gbdt.ranks.fit_report import RankReport, TreeCounts
+from dmlgbm.gbdt.ranks.rank_data import PartitionRows, RankData, RankPartition
+from dmlgbm.gbdt.ranks.voting_parallel import VotingParallel
+from dmlgbm.gbdt.threads import Workers
 
 __all__ = [
     "Checkpoint",

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.dataset import Dataset
-from gbdt.partition_binning import BinnedPartition, BinningPlan, assembled
-from gbdt.row_binning import BinnedRows
-from gbdt.row_numbers import Segment
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.partition_binning import BinnedPartition, BinningPlan, assembled
+from dmlgbm.gbdt.data.row_binning import BinnedRows
+from dmlgbm.gbdt.data.row_numbers import Segment
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -12,7 +12,7 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.table import Table
+from dmlgbm.gbdt.data.table import Table
 
 
 class Rows(Protocol):

@@ -13,17 +13,17 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.dataset import Dataset
-from gbdt.grown_tree import GrownTree
-from gbdt.kernels.layout import Buffers, RecordArray
-from gbdt.kernels.voting import build_and_vote, elect, encode_elected, search_elected
-from gbdt.leaf_fitting import label_others
-from gbdt.parameters import TrainParameters
-from gbdt.ranks.exchange import RankExchange
-from gbdt.ranks.histogram_messages import HistogramMessages, most_bytes, stored_bins
-from gbdt.ranks.leaf_threads import LeafThreads
-from gbdt.round_grower import GrowingTree, candidate_words, no_candidates
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.leaf_fitting import label_others
+from dmlgbm.gbdt.growth.round_grower import GrowingTree, candidate_words, no_candidates
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
+from dmlgbm.gbdt.kernels.voting_parallel import build_and_vote, elect, encode_elected, search_elected
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.ranks.exchange import RankExchange
+from dmlgbm.gbdt.ranks.histogram_messages import HistogramMessages, most_bytes, stored_bins
+from dmlgbm.gbdt.ranks.leaf_threads import LeafThreads
+from dmlgbm.gbdt.threads import Workers
 
 IntArray = npt.NDArray[np.int64]
 

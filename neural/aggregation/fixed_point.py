@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from neural.model import FloatArray
+from dmlgbm.neural.model import FloatArray
 
 Ring = npt.NDArray[np.uint64]
 

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from neural.aggregation.fixed_point import Ring
-from neural.aggregation.key_agreement import KEY_BYTES, new_private_key, public_key, shared_secret
-from neural.aggregation.secret_sharing import SHARE_BYTES, make_shares, recovered
+from dmlgbm.neural.aggregation.fixed_point import Ring
+from dmlgbm.neural.aggregation.key_agreement import KEY_BYTES, new_private_key, public_key, shared_secret
+from dmlgbm.neural.aggregation.secret_sharing import SHARE_BYTES, make_shares, recovered
 
 PUBLIC_BYTES = 2 * KEY_BYTES
 PARCEL_BYTES = 2 * SHARE_BYTES

@@ -11,8 +11,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from neural.model import FloatArray
-from neural.random_numbers import normal
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.random_numbers import normal
 
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512)
 

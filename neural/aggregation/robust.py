@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from neural.model import FloatArray
+from dmlgbm.neural.model import FloatArray
 
 # (updates, how many of them may be hostile) -> one update
 RobustAggregate = Callable[[FloatArray, int], FloatArray]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from neural.estimators.linear import DMLLinearClassifier, DMLLinearRegressor
-from neural.estimators.multilayer import DMLMLPClassifier, DMLMLPRegressor
+from dmlgbm.neural.estimators.linear import DMLLinearClassifier, DMLLinearRegressor
+from dmlgbm.neural.estimators.multilayer import DMLMLPClassifier, DMLMLPRegressor
 
 __all__ = ["DMLLinearClassifier", "DMLLinearRegressor", "DMLMLPClassifier", "DMLMLPRegressor"]

@@ -16,25 +16,25 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from neural.collections import is_dask_collection, is_spark_frame
-from neural.estimators.categories import CategoryColumns
-from neural.estimators.parameters import (
+from dmlgbm.neural.collections import is_dask_collection, is_spark_frame
+from dmlgbm.neural.estimators.categories import CategoryColumns
+from dmlgbm.neural.estimators.parameters import (
     checked_choice,
     checked_integer,
     checked_mapping,
     checked_number,
     training_settings,
 )
-from neural.estimators.snapshots import snapshot
-from neural.estimators.weights import WeightArray, checked_weights, mean_weight
-from neural.history import TrainingHistory
-from neural.model import FloatArray, Inputs, IntArray, Model
-from neural.plans import ModelPlan
-from neural.running.generations import Survivor
-from neural.running.local import PLACES, LocalRows, train_here
-from neural.running.row_parts import held_out_rows
-from neural.targets import ClassTargets, Targets
-from neural.training import Job, Trained
+from dmlgbm.neural.estimators.snapshots import snapshot
+from dmlgbm.neural.estimators.weights import WeightArray, checked_weights, mean_weight
+from dmlgbm.neural.history import TrainingHistory
+from dmlgbm.neural.model import FloatArray, Inputs, IntArray, Model
+from dmlgbm.neural.plans import ModelPlan
+from dmlgbm.neural.running.generations import Survivor
+from dmlgbm.neural.running.local import PLACES, LocalRows, train_here
+from dmlgbm.neural.running.row_parts import held_out_rows
+from dmlgbm.neural.targets import ClassTargets, Targets
+from dmlgbm.neural.training import Job, Trained
 
 
 @dataclass(frozen=True)
@@ -228,11 +228,11 @@ class NeuralEstimator(BaseEstimator):
 def _fit_on_cluster(estimator: NeuralEstimator, X: Any, y: Any, sample_weight: Any) -> None:
     # Loaded here, so that nobody else waits for Dask or Spark.
     if is_spark_frame(X):
-        from neural.estimators.frame_fitting import fit_frame
+        from dmlgbm.neural.estimators.frame_fitting import fit_frame
 
         fit_frame(estimator, X, y, sample_weight)
         return
-    from neural.estimators.collection_fitting import fit_collection
+    from dmlgbm.neural.estimators.collection_fitting import fit_collection
 
     fit_collection(estimator, X, y, sample_weight)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neural.plans import EmbeddingPlan
+from dmlgbm.neural.plans import EmbeddingPlan
 
 
 @dataclass(frozen=True)

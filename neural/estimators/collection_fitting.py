@@ -6,14 +6,14 @@ import secrets
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from dask_backend.cluster import connected
-from dask_backend.row_inputs import partition_inputs
-from neural.estimators.parameters import checked_choice, checked_number
-from neural.estimators.partition_plan import PartitionPlan, described, encoded, read_part
-from neural.running.dask_workers import train_on_cluster
+from dmlgbm.dask_backend.cluster import connected
+from dmlgbm.dask_backend.row_inputs import partition_inputs
+from dmlgbm.neural.estimators.parameters import checked_choice, checked_number
+from dmlgbm.neural.estimators.partition_plan import PartitionPlan, described, encoded, read_part
+from dmlgbm.neural.running.dask_workers import train_on_cluster
 
 if TYPE_CHECKING:
-    from neural.estimators.base import NeuralEstimator
+    from dmlgbm.neural.estimators.base import NeuralEstimator
 
 
 def fit_collection(estimator: NeuralEstimator, X: Any, y: Any, sample_weight: Any = None) -> None:

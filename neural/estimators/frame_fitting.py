@@ -12,16 +12,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neural.estimators.parameters import checked_choice
-from neural.estimators.partition_plan import PartDescription, PartitionPlan, RawPart, described, encoded, read_part
-from neural.running.row_parts import RowPart
-from neural.running.spark_tasks import train_on_spark
-from spark_backend.cluster import SparkCluster
-from spark_backend.frames import all_but, vector_columns
-from spark_backend.row_sets import FrameSource
+from dmlgbm.neural.estimators.parameters import checked_choice
+from dmlgbm.neural.estimators.partition_plan import (
+    PartDescription,
+    PartitionPlan,
+    RawPart,
+    described,
+    encoded,
+    read_part,
+)
+from dmlgbm.neural.running.row_parts import RowPart
+from dmlgbm.neural.running.spark_tasks import train_on_spark
+from dmlgbm.spark_backend.cluster import SparkCluster
+from dmlgbm.spark_backend.frames import all_but, vector_columns
+from dmlgbm.spark_backend.row_sets import FrameSource
 
 if TYPE_CHECKING:
-    from neural.estimators.base import NeuralEstimator
+    from dmlgbm.neural.estimators.base import NeuralEstimator
 
 
 def fit_frame(estimator: NeuralEstimator, frame: Any, y: Any, sample_weight: Any = None) -> None:

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from neural.collections import is_dask_collection, is_spark_frame
-from neural.estimators.snapshots import snapshot
+from dmlgbm.neural.collections import is_dask_collection, is_spark_frame
+from dmlgbm.neural.estimators.snapshots import snapshot
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 
@@ -28,7 +28,7 @@ def lazy_on_collections(method: Method) -> Method:
             return _predicted_column(self, X, method)
         if not is_dask_collection(X):
             return method(self, X)
-        from dask_backend.prediction import BlockPrediction, predict_blocks
+        from dmlgbm.dask_backend.prediction import BlockPrediction, predict_blocks
 
         check_is_fitted(self)
         example = method(self, _example_row(self, X))
@@ -57,8 +57,8 @@ _COLUMN_NAMES = {"predict": "prediction", "predict_proba": "probability", "decis
 
 
 def _predicted_column(estimator: Any, X: Any, method: Callable[..., Any]) -> Any:
-    from spark_backend.frames import columns_of_model
-    from spark_backend.prediction import ColumnPrediction, predict_column
+    from dmlgbm.spark_backend.frames import columns_of_model
+    from dmlgbm.spark_backend.prediction import ColumnPrediction, predict_column
 
     check_is_fitted(estimator)
     names = getattr(estimator, "feature_names_in_", None)

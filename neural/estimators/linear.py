@@ -9,15 +9,15 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from neural.estimators.base import InputTable
-from neural.estimators.lazy_predictions import lazy_on_collections
-from neural.estimators.multilayer import Backend, loss_of
-from neural.estimators.parameters import stores_parameters
-from neural.estimators.tasks import NeuralClassifier, NeuralRegressor
-from neural.model import FloatArray
-from neural.plans import NetworkPlan
-from neural.schedules import ScheduleName
-from neural.targets import Targets, ValueTargets
+from dmlgbm.neural.estimators.base import InputTable
+from dmlgbm.neural.estimators.lazy_predictions import lazy_on_collections
+from dmlgbm.neural.estimators.multilayer import Backend, loss_of
+from dmlgbm.neural.estimators.parameters import stores_parameters
+from dmlgbm.neural.estimators.tasks import NeuralClassifier, NeuralRegressor
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.schedules import ScheduleName
+from dmlgbm.neural.targets import Targets, ValueTargets
 
 
 class _Linear:

@@ -7,16 +7,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neural.estimators.base import InputTable
-from neural.estimators.lazy_predictions import lazy_on_collections
-from neural.estimators.parameters import checked_choice, checked_integer, checked_number, stores_parameters
-from neural.estimators.tasks import NeuralClassifier, NeuralRegressor
-from neural.layers import ACTIVATIONS
-from neural.losses import LOSSES
-from neural.model import FloatArray
-from neural.plans import NetworkPlan
-from neural.schedules import ScheduleName
-from neural.targets import Targets
+from dmlgbm.neural.estimators.base import InputTable
+from dmlgbm.neural.estimators.lazy_predictions import lazy_on_collections
+from dmlgbm.neural.estimators.parameters import checked_choice, checked_integer, checked_number, stores_parameters
+from dmlgbm.neural.estimators.tasks import NeuralClassifier, NeuralRegressor
+from dmlgbm.neural.layers import ACTIVATIONS
+from dmlgbm.neural.losses import LOSSES
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.schedules import ScheduleName
+from dmlgbm.neural.targets import Targets
 
 Backend = Literal["auto", "threads", "processes", "dask", "spark"]
 

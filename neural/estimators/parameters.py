@@ -8,11 +8,11 @@ import numbers
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from neural.exchange import make_compressor
-from neural.optimisers import OPTIMISERS
-from neural.schedules import SCHEDULES
-from neural.settings import TrainingSettings
-from neural.strategies import make_strategy
+from dmlgbm.neural.exchange import make_compressor
+from dmlgbm.neural.optimisers import OPTIMISERS
+from dmlgbm.neural.schedules import SCHEDULES
+from dmlgbm.neural.settings import TrainingSettings
+from dmlgbm.neural.strategies import make_strategy
 
 Initialiser = TypeVar("Initialiser", bound=Callable[..., None])
 

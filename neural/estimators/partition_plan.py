@@ -15,17 +15,17 @@ import numpy.typing as npt
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, validate_data
 
-from neural.estimators.base import InputTable
-from neural.estimators.categories import CategoryColumns
-from neural.estimators.parameters import checked_integer
-from neural.estimators.weights import WeightArray, checked_weights, mean_weight
-from neural.running.generations import Survivor
-from neural.running.row_parts import PartTable, RowPart
-from neural.targets import ClassTargets, Targets, ValueTargets, target_sums
-from neural.training import Job, Trained
+from dmlgbm.neural.estimators.base import InputTable
+from dmlgbm.neural.estimators.categories import CategoryColumns
+from dmlgbm.neural.estimators.parameters import checked_integer
+from dmlgbm.neural.estimators.weights import WeightArray, checked_weights, mean_weight
+from dmlgbm.neural.running.generations import Survivor
+from dmlgbm.neural.running.row_parts import PartTable, RowPart
+from dmlgbm.neural.targets import ClassTargets, Targets, ValueTargets, target_sums
+from dmlgbm.neural.training import Job, Trained
 
 if TYPE_CHECKING:
-    from neural.estimators.base import NeuralEstimator
+    from dmlgbm.neural.estimators.base import NeuralEstimator
 
 
 @dataclass(frozen=True)

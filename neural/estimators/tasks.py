@@ -10,12 +10,12 @@ from sklearn.base import ClassifierMixin, RegressorMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_array, check_is_fitted, column_or_1d
 
-from neural.estimators.base import NeuralEstimator
-from neural.estimators.lazy_predictions import lazy_on_collections
-from neural.estimators.weights import WeightArray
-from neural.losses import probabilities_of
-from neural.model import FloatArray, IntArray
-from neural.targets import ClassTargets, Targets, ValueTargets, target_sums
+from dmlgbm.neural.estimators.base import NeuralEstimator
+from dmlgbm.neural.estimators.lazy_predictions import lazy_on_collections
+from dmlgbm.neural.estimators.weights import WeightArray
+from dmlgbm.neural.losses import probabilities_of
+from dmlgbm.neural.model import FloatArray, IntArray
+from dmlgbm.neural.targets import ClassTargets, Targets, ValueTargets, target_sums
 
 
 class NeuralClassifier(ClassifierMixin, NeuralEstimator):

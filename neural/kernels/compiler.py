@@ -1,6 +1,6 @@
 """What kernels of this package are written with.
 
-They are compiled, kept on disk and called as those of the engine are (`gbdt.machine_code`, which knows nothing of what
+They are compiled, kept on disk and called as those of the engine are (`gbdt/machine_code/`, which knows nothing of what
 a kernel is for), so that no rank imports numba where they are on disk. The communication layer has the same marks, but
 a fit in one process does not load it.
 """
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
-from gbdt.machine_code.kernel import Kernel
+from dmlgbm.gbdt.machine_code.kernel import Kernel
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from neural.kernels.compiler import kernel
+from dmlgbm.neural.kernels.compiler import kernel
 
 
 @kernel

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from neural.layers.activation import ACTIVATIONS, Activation
-from neural.layers.base import Layer
-from neural.layers.batch_norm import BatchNorm
-from neural.layers.dense import Dense
-from neural.layers.dropout import Dropout
-from neural.layers.embedding import Embedding
-from neural.layers.residual import Residual
+from dmlgbm.neural.layers.activation import ACTIVATIONS, Activation
+from dmlgbm.neural.layers.base import Layer
+from dmlgbm.neural.layers.batch_norm import BatchNorm
+from dmlgbm.neural.layers.dense import Dense
+from dmlgbm.neural.layers.dropout import Dropout
+from dmlgbm.neural.layers.embedding import Embedding
+from dmlgbm.neural.layers.residual import Residual
 
 __all__ = ["ACTIVATIONS", "Activation", "BatchNorm", "Dense", "Dropout", "Embedding", "Layer", "Residual"]

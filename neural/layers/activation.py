@@ -6,8 +6,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from neural.layers.base import Layer, LayerPlan
-from neural.model import FloatArray, Inputs, Pass
+from dmlgbm.neural.layers.base import Layer, LayerPlan
+from dmlgbm.neural.model import FloatArray, Inputs, Pass
 
 ACTIVATIONS = ("relu", "leaky_relu", "elu", "tanh", "logistic", "identity")
 _LEAK = 0.01

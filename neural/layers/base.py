@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from neural.model import FloatArray, Inputs, Pass
+from dmlgbm.neural.model import FloatArray, Inputs, Pass
 
 # (key of the random numbers, shape) -> initial values
 Initialiser = Callable[[int, tuple[int, ...]], npt.NDArray[np.float64]]

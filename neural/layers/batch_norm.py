@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from neural.layers.base import ArrayPlan, Layer, LayerPlan, ones, zeros
-from neural.model import FloatArray, Inputs, Pass
+from dmlgbm.neural.layers.base import ArrayPlan, Layer, LayerPlan, ones, zeros
+from dmlgbm.neural.model import FloatArray, Inputs, Pass
 
 
 class BatchNorm(Layer):

@@ -7,9 +7,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from neural.layers.base import ArrayPlan, Layer, LayerPlan, Room, zeros
-from neural.model import FloatArray, Inputs, Pass
-from neural.random_numbers import uniform
+from dmlgbm.neural.layers.base import ArrayPlan, Layer, LayerPlan, Room, zeros
+from dmlgbm.neural.model import FloatArray, Inputs, Pass
+from dmlgbm.neural.random_numbers import uniform
 
 
 class Dense(Layer):

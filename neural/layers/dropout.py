@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from neural.layers.base import Layer, LayerPlan, Room
-from neural.model import FloatArray, Inputs, Pass
-from neural.random_numbers import bits_of, hash_of
+from dmlgbm.neural.layers.base import Layer, LayerPlan, Room
+from dmlgbm.neural.model import FloatArray, Inputs, Pass
+from dmlgbm.neural.random_numbers import bits_of, hash_of
 
 
 class Dropout(Layer):

@@ -8,9 +8,9 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from neural.layers.base import ArrayPlan, Layer, LayerPlan
-from neural.model import FloatArray, Inputs, Pass
-from neural.random_numbers import normal
+from dmlgbm.neural.layers.base import ArrayPlan, Layer, LayerPlan
+from dmlgbm.neural.model import FloatArray, Inputs, Pass
+from dmlgbm.neural.random_numbers import normal
 
 
 class Embedding(Layer):

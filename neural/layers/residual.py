@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from neural.layers.base import Layer, LayerPlan
-from neural.layers.dense import Dense
-from neural.model import FloatArray, Inputs, Pass
+from dmlgbm.neural.layers.base import Layer, LayerPlan
+from dmlgbm.neural.layers.dense import Dense
+from dmlgbm.neural.model import FloatArray, Inputs, Pass
 
 
 class Residual(Layer):

@@ -2,7 +2,7 @@
 
 The rows of a rank are the inputs of its task, so Dask brings them to the worker and computes them again when the
 worker that had them is lost. Rank 0 reports a commit after every epoch; what the client has of them is where the next
-generation starts. Sessions, TLS and the end of ranks are those of the tree learner (`dask_backend.session`).
+generation starts. Sessions, TLS and the end of ranks are those of the tree learner (`dmlgbm.dask_backend.session`).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from typing import Any
 
 from threadpoolctl import threadpool_limits
 
-from dask_backend.cluster import Cluster, DaskCluster, Handle
-from dask_backend.placement import place_shares
-from dask_backend.rank_task import RankOutcome, RunningRank, host_rank, met
-from dask_backend.session import run_ranks
-from dask_backend.worker_store import WorkerStore, drop_store
-from gbdt.ranks.losses import RanksLostError as LostOnCluster
-from neural.commits import Commit
-from neural.lone_communicator import LoneCommunicator
-from neural.running.generations import CommitKeeper, RanksLostError, Survivor
-from neural.running.parted_run import PartedRun
-from neural.running.row_parts import PartTable, RowPart
-from neural.training import Job, Trained, train
+from dmlgbm.dask_backend.cluster import Cluster, DaskCluster, Handle
+from dmlgbm.dask_backend.placement import place_shares
+from dmlgbm.dask_backend.rank_task import RankOutcome, RunningRank, host_rank, met
+from dmlgbm.dask_backend.session import run_ranks
+from dmlgbm.dask_backend.worker_store import WorkerStore, drop_store
+from dmlgbm.gbdt.ranks.losses import RanksLostError as LostOnCluster
+from dmlgbm.neural.commits import Commit
+from dmlgbm.neural.lone_communicator import LoneCommunicator
+from dmlgbm.neural.running.generations import CommitKeeper, RanksLostError, Survivor
+from dmlgbm.neural.running.parted_run import PartedRun
+from dmlgbm.neural.running.row_parts import PartTable, RowPart
+from dmlgbm.neural.training import Job, Trained, train
 
 # A worker that was killed is usually started again within this time; later ones are not waited for.
 _SECONDS_FOR_RETURN = 3.0

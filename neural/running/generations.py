@@ -11,9 +11,9 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from neural.commits import Commit
-from neural.strategies import make_strategy
-from neural.training import Job, Trained
+from dmlgbm.neural.commits import Commit
+from dmlgbm.neural.strategies import make_strategy
+from dmlgbm.neural.training import Job, Trained
 
 logger = logging.getLogger("dmlgbm")
 

@@ -14,17 +14,17 @@ from typing import TYPE_CHECKING, cast
 
 from threadpoolctl import threadpool_limits
 
-from gbdt.cores import usable_cores
-from neural.commits import Commit
-from neural.lone_communicator import LoneCommunicator
-from neural.model import FloatArray, Inputs, IntArray
-from neural.running.generations import RanksLostError, Survivor
-from neural.running.mapped_rows import MappedRows
-from neural.shards import RowShard
-from neural.training import Job, Trained, train
+from dmlgbm.gbdt.system.cores import usable_cores
+from dmlgbm.neural.commits import Commit
+from dmlgbm.neural.lone_communicator import LoneCommunicator
+from dmlgbm.neural.model import FloatArray, Inputs, IntArray
+from dmlgbm.neural.running.generations import RanksLostError, Survivor
+from dmlgbm.neural.running.mapped_rows import MappedRows
+from dmlgbm.neural.shards import RowShard
+from dmlgbm.neural.training import Job, Trained, train
 
 if TYPE_CHECKING:
-    from collectives import Communicator
+    from dmlgbm.collectives import Communicator
 
 PLACES = ("threads", "processes")
 
@@ -85,7 +85,7 @@ def train_here(
 def _train_threads(
     job: Job, rows: LocalRows, n_ranks: int, start: Commit | None, on_commit: Callable[[Commit], None] | None
 ) -> Trained:
-    from collectives.launch import run_threads
+    from dmlgbm.collectives.joining.launch import run_threads
 
     def work(communicator: Communicator) -> Trained:
         shards = rows.shards(communicator.rank, communicator.world_size)
@@ -99,8 +99,8 @@ def _train_threads(
 def _train_processes(job: Job, mapped: MappedRows, n_ranks: int, rank_timeout: float) -> Trained:
     import cloudpickle
 
-    from collectives import CollectiveError, JoinOptions, RankFailedError
-    from collectives.launch import launch_processes
+    from dmlgbm.collectives import CollectiveError, JoinOptions, RankFailedError
+    from dmlgbm.collectives.joining.launch import launch_processes
 
     outcomes = launch_processes(
         rank_work,

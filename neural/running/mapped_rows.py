@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from neural.commits import Commit
+from dmlgbm.neural.commits import Commit
 
 if TYPE_CHECKING:
-    from neural.running.local import LocalRows
+    from dmlgbm.neural.running.local import LocalRows
 
 _COMMIT = "commit.npz"
 
@@ -50,7 +50,7 @@ class MappedRows:
         return replace(self._table("training"), validation=watched)
 
     def _table(self, name: str) -> LocalRows:
-        from neural.running.local import LocalRows
+        from dmlgbm.neural.running.local import LocalRows
 
         has_weights = (self.folder / f"{name}.weights.npy").exists()
         weights = self._array(f"{name}.weights") if has_weights else None

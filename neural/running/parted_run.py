@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from neural.running.generations import Survivor
-from neural.running.row_parts import PartTable
-from neural.training import Job
+from dmlgbm.neural.running.generations import Survivor
+from dmlgbm.neural.running.row_parts import PartTable
+from dmlgbm.neural.training import Job
 
 ClusterKind = TypeVar("ClusterKind")
 Parts = TypeVar("Parts")

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from neural.model import FloatArray, Inputs, IntArray
-from neural.random_numbers import bits_of, hash_of
-from neural.shards import RowShard
+from dmlgbm.neural.model import FloatArray, Inputs, IntArray
+from dmlgbm.neural.random_numbers import bits_of, hash_of
+from dmlgbm.neural.shards import RowShard
 
 
 @dataclass(frozen=True)

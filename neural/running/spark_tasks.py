@@ -2,7 +2,7 @@
 
 The parts of a fit are an RDD that Spark keeps, and computes again where an executor was lost. Rank 0 tells the driver
 of every commit, so the next generation starts there. The stage and the line to the driver are those of the tree learner
-(`spark_backend.session`).
+(`dmlgbm.spark_backend.session`).
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from gbdt.ranks.losses import RanksLostError as LostOnSpark
-from neural.commits import Commit
-from neural.running.generations import CommitKeeper, RanksLostError, Survivor
-from neural.running.parted_run import PartedRun
-from neural.running.row_parts import PartTable, RowPart
-from neural.training import Job, Trained, train
-from spark_backend.cluster import SparkCluster
-from spark_backend.rank_task import met
-from spark_backend.reports import DriverAddress, DriverLine, Kind, RankLine
-from spark_backend.session import run_ranks
+from dmlgbm.gbdt.ranks.losses import RanksLostError as LostOnSpark
+from dmlgbm.neural.commits import Commit
+from dmlgbm.neural.running.generations import CommitKeeper, RanksLostError, Survivor
+from dmlgbm.neural.running.parted_run import PartedRun
+from dmlgbm.neural.running.row_parts import PartTable, RowPart
+from dmlgbm.neural.training import Job, Trained, train
+from dmlgbm.spark_backend.cluster import SparkCluster
+from dmlgbm.spark_backend.rank_task import met
+from dmlgbm.spark_backend.reports import DriverAddress, DriverLine, Kind, RankLine
+from dmlgbm.spark_backend.session import run_ranks
 
 # An executor that was killed is usually started again within this time; later ones are not waited for.
 _SECONDS_FOR_RETURN = 10.0

@@ -1,4 +1,4 @@
-"""Strategies by name, each loaded when it is first asked for. `neural.strategies.base` tells how to write one."""
+"""Strategies by name, each loaded when it is first asked for. `strategies/base.py` tells how to write one."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import importlib
 from collections.abc import Mapping
 from typing import Any
 
-from neural.strategies.base import Strategy
+from dmlgbm.neural.strategies.base import Strategy
 
 # name -> (module, class); a new strategy is a file in this folder and a line here.
 _STRATEGIES: dict[str, tuple[str, str]] = {
-    "allreduce": ("neural.strategies.allreduce", "AllReduce"),
-    "parameter_server": ("neural.strategies.parameter_server", "ParameterServerStrategy"),
-    "local_sgd": ("neural.strategies.local_sgd", "LocalSGD"),
-    "fedavg": ("neural.strategies.fedavg", "FedAvg"),
-    "fedprox": ("neural.strategies.fedprox", "FedProx"),
-    "gossip": ("neural.strategies.gossip", "Gossip"),
-    "admm": ("neural.strategies.admm", "ADMM"),
-    "ensemble_distil": ("neural.strategies.ensemble_distil", "EnsembleDistil"),
-    "pipeline": ("neural.strategies.pipeline", "Pipeline"),
-    "tensor": ("neural.strategies.tensor", "Tensor"),
+    "allreduce": ("dmlgbm.neural.strategies.allreduce", "AllReduce"),
+    "parameter_server": ("dmlgbm.neural.strategies.parameter_server", "ParameterServerStrategy"),
+    "local_sgd": ("dmlgbm.neural.strategies.local_sgd", "LocalSGD"),
+    "fedavg": ("dmlgbm.neural.strategies.fedavg", "FedAvg"),
+    "fedprox": ("dmlgbm.neural.strategies.fedprox", "FedProx"),
+    "gossip": ("dmlgbm.neural.strategies.gossip", "Gossip"),
+    "admm": ("dmlgbm.neural.strategies.admm", "ADMM"),
+    "ensemble_distil": ("dmlgbm.neural.strategies.ensemble_distil", "EnsembleDistil"),
+    "pipeline": ("dmlgbm.neural.strategies.pipeline", "Pipeline"),
+    "tensor": ("dmlgbm.neural.strategies.tensor", "Tensor"),
 }
 
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from neural.batches import Batch
-from neural.context import RankContext
-from neural.exchange import single_payload_codec
-from neural.model import FloatArray
-from neural.strategies.base import Strategy
-from neural.strategies.own_rows import weight_of_rank
-from neural.strategies.parameter_server import ParameterServerStrategy
+from dmlgbm.neural.batches import Batch
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.strategies.base import Strategy
+from dmlgbm.neural.strategies.parameter_server import ParameterServerStrategy
+from dmlgbm.neural.strategies.parts.own_rows import weight_of_rank
 
 
 @dataclass

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from neural.batches import Batch
-from neural.context import RankContext
-from neural.model import FloatArray, Model
-from neural.strategies.base import SteppedStrategy
+from dmlgbm.neural.batches import Batch
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.model import FloatArray, Model
+from dmlgbm.neural.strategies.base import SteppedStrategy
 
 if TYPE_CHECKING:
-    from collectives import Handle
+    from dmlgbm.collectives import Handle
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ A strategy is a dataclass. Its fields are its options: declared with defaults, c
 ValueError that names the option), and given by users as `strategy_options={...}`. State of a run is kept in fields
 declared with `field(init=False)` and made in `begin`.
 
-The loop (`neural.training.train`) calls, on every rank in the same order:
+The loop (`dmlgbm.neural.training.train`) calls, on every rank in the same order:
 
     strategy.check(context)                 refuse models and settings it cannot use, before anything is sent
     strategy.begin(context)                 make state; ranks start with equal parameters
@@ -38,8 +38,8 @@ from dataclasses import fields
 from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
-    from neural.batches import Batch
-    from neural.context import RankContext
+    from dmlgbm.neural.batches import Batch
+    from dmlgbm.neural.context import RankContext
 
 
 class Strategy(ABC):

@@ -13,16 +13,16 @@ from typing import Any
 
 import numpy as np
 
-from neural.batches import Batch
-from neural.context import RankContext
-from neural.losses import CrossEntropy, probabilities_of
-from neural.model import FloatArray, Pass
-from neural.network import Network
-from neural.random_numbers import hash_of, permutation
-from neural.strategies.base import SteppedStrategy
-from neural.strategies.model_vector import set_vector, vector_of
-from neural.strategies.own_rows import equal_batches, own_step
-from neural.strategies.updates import UpdateSum
+from dmlgbm.neural.batches import Batch
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.losses import CrossEntropy, probabilities_of
+from dmlgbm.neural.model import FloatArray, Pass
+from dmlgbm.neural.network import Network
+from dmlgbm.neural.random_numbers import hash_of, permutation
+from dmlgbm.neural.strategies.base import SteppedStrategy
+from dmlgbm.neural.strategies.parts.model_vector import set_vector, vector_of
+from dmlgbm.neural.strategies.parts.own_rows import equal_batches, own_step
+from dmlgbm.neural.strategies.parts.updates import UpdateSum
 
 
 @dataclass

@@ -17,17 +17,17 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neural.aggregation.privacy import clipped, gaussian_noise, rounds_within, spent_epsilon
-from neural.aggregation.robust import ROBUST_AGGREGATES
-from neural.batches import Batch, BatchSource
-from neural.context import RankContext
-from neural.model import FloatArray, IntArray
-from neural.random_numbers import hash_of, permutation, uniform
-from neural.strategies.base import Strategy
-from neural.strategies.client_rows import ClientRows, Partition
-from neural.strategies.client_sums import ClientUpdate, robust_aggregate, secure_sum, weighted_sum
-from neural.strategies.model_vector import set_vector, vector_of
-from neural.strategies.updates import UpdateSum
+from dmlgbm.neural.aggregation.privacy import clipped, gaussian_noise, rounds_within, spent_epsilon
+from dmlgbm.neural.aggregation.robust import ROBUST_AGGREGATES
+from dmlgbm.neural.batches import Batch, BatchSource
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.model import FloatArray, IntArray
+from dmlgbm.neural.random_numbers import hash_of, permutation, uniform
+from dmlgbm.neural.strategies.base import Strategy
+from dmlgbm.neural.strategies.parts.client_rows import ClientRows, Partition
+from dmlgbm.neural.strategies.parts.client_sums import ClientUpdate, robust_aggregate, secure_sum, weighted_sum
+from dmlgbm.neural.strategies.parts.model_vector import set_vector, vector_of
+from dmlgbm.neural.strategies.parts.updates import UpdateSum
 
 
 @dataclass

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from neural.context import RankContext
-from neural.model import FloatArray
-from neural.strategies.fedavg import FedAvg
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.strategies.fedavg import FedAvg
 
 
 @dataclass

@@ -17,14 +17,14 @@ from typing import Any, Literal
 
 import numpy as np
 
-from neural.batches import Batch
-from neural.context import RankContext
-from neural.exchange import single_payload_codec
-from neural.model import FloatArray, IntArray
-from neural.random_numbers import hash_of, permutation
-from neural.strategies.base import SteppedStrategy
-from neural.strategies.local_sgd import average_buffers
-from neural.strategies.own_rows import equal_batches, own_step, weight_of_rank
+from dmlgbm.neural.batches import Batch
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.model import FloatArray, IntArray
+from dmlgbm.neural.random_numbers import hash_of, permutation
+from dmlgbm.neural.strategies.base import SteppedStrategy
+from dmlgbm.neural.strategies.local_sgd import average_buffers
+from dmlgbm.neural.strategies.parts.own_rows import equal_batches, own_step, weight_of_rank
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Gossip(SteppedStrategy):
 
     def _told_mean(self, context: RankContext) -> FloatArray:
         """Tell what has changed, hear it from the neighbours, and the mean of what everybody is known to be."""
-        from collectives.compression import Layout, Round
+        from dmlgbm.collectives.compression import Layout, Round
 
         assert context.exchange.compressor is not None
         codec = single_payload_codec(context.exchange.compressor, self.name)

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from neural.batches import Batch
-from neural.context import RankContext
-from neural.model import FloatArray
-from neural.strategies.base import SteppedStrategy
-from neural.strategies.own_rows import equal_batches, own_step, weight_of_rank
-from neural.strategies.updates import UpdateSum
+from dmlgbm.neural.batches import Batch
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.strategies.base import SteppedStrategy
+from dmlgbm.neural.strategies.parts.own_rows import equal_batches, own_step, weight_of_rank
+from dmlgbm.neural.strategies.parts.updates import UpdateSum
 
 
 @dataclass

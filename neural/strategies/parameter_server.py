@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from neural.batches import Batch, BatchSource
-from neural.context import RankContext
-from neural.exchange import single_payload_codec
-from neural.model import FloatArray
-from neural.random_numbers import hash_of
-from neural.strategies.base import SteppedStrategy
-from neural.strategies.local_sgd import average_buffers
-from neural.strategies.server_weights import BlockWeights, CodedWeights, WholeWeights
+from dmlgbm.neural.batches import Batch, BatchSource
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.random_numbers import hash_of
+from dmlgbm.neural.strategies.base import SteppedStrategy
+from dmlgbm.neural.strategies.local_sgd import average_buffers
+from dmlgbm.neural.strategies.parts.server_weights import BlockWeights, CodedWeights, WholeWeights
 
 if TYPE_CHECKING:
-    from collectives import Handle
-    from collectives.parameter_server import Consistency, Membership, ParameterServer, Store
+    from dmlgbm.collectives import Handle
+    from dmlgbm.collectives.parameter_server import Consistency, Membership, ParameterServer, Store
 
 _CLOCKS_OF_AN_EPOCH = 1 << 32
 
@@ -99,7 +99,7 @@ class ParameterServerStrategy(SteppedStrategy):
     # A run.
 
     def begin(self, context: RankContext) -> None:
-        from collectives.parameter_server import Store
+        from dmlgbm.collectives.parameter_server import Store
 
         self._resources = ExitStack()
         self._weights = None
@@ -121,8 +121,8 @@ class ParameterServerStrategy(SteppedStrategy):
 
     def _start_servers(self, context: RankContext) -> Membership:
         """The coordinator on rank 0, its record to all ranks, a server on the first ones; TLS as ranks use it."""
-        from collectives.addresses import Listener
-        from collectives.parameter_server import Coordinator, Membership, ParameterServer, StorePlan
+        from dmlgbm.collectives.joining.addresses import Listener
+        from dmlgbm.collectives.parameter_server import Coordinator, Membership, ParameterServer, StorePlan
 
         def listener() -> Listener:
             return Listener.tcp() if self.server_host is None else Listener.tcp(self.server_host)
@@ -151,7 +151,7 @@ class ParameterServerStrategy(SteppedStrategy):
         return 1 if self.n_servers == 1 else max(4, self.n_servers)
 
     def _consistency(self) -> Consistency:
-        from collectives.parameter_server import asp, bsp, ssp
+        from dmlgbm.collectives.parameter_server import asp, bsp, ssp
 
         if self.consistency == "bsp":
             return bsp(self.backup_workers)

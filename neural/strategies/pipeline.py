@@ -18,16 +18,16 @@ from typing import Any
 
 import numpy as np
 
-from neural.batches import Batch, BatchSource
-from neural.context import RankContext
-from neural.errors import NonFiniteLossError
-from neural.exchange import single_payload_codec
-from neural.layers import BatchNorm, Layer
-from neural.model import FloatArray, Inputs, Pass
-from neural.network import Network
-from neural.strategies.base import SteppedStrategy
-from neural.strategies.owned_parameters import OwnedParameters, check_whole_rows, consecutive, places_of
-from neural.strategies.row_memory import RowMemory
+from dmlgbm.neural.batches import Batch, BatchSource
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.errors import NonFiniteLossError
+from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.layers import BatchNorm, Layer
+from dmlgbm.neural.model import FloatArray, Inputs, Pass
+from dmlgbm.neural.network import Network
+from dmlgbm.neural.strategies.base import SteppedStrategy
+from dmlgbm.neural.strategies.parts.owned_parameters import OwnedParameters, check_whole_rows, consecutive, places_of
+from dmlgbm.neural.strategies.parts.row_memory import RowMemory
 
 
 @dataclass

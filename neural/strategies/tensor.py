@@ -15,16 +15,16 @@ from itertools import pairwise
 
 import numpy as np
 
-from neural.batches import Batch, BatchSource
-from neural.context import RankContext
-from neural.errors import NonFiniteLossError
-from neural.exchange import single_payload_codec
-from neural.layers import Activation, BatchNorm, Dense, Dropout, Layer
-from neural.model import FloatArray, Inputs, IntArray, ParameterPart, Pass
-from neural.network import Network
-from neural.strategies.base import SteppedStrategy
-from neural.strategies.owned_parameters import OwnedParameters, check_whole_rows
-from neural.strategies.row_memory import RowMemory, told_by_all
+from dmlgbm.neural.batches import Batch, BatchSource
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.errors import NonFiniteLossError
+from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.layers import Activation, BatchNorm, Dense, Dropout, Layer
+from dmlgbm.neural.model import FloatArray, Inputs, IntArray, ParameterPart, Pass
+from dmlgbm.neural.network import Network
+from dmlgbm.neural.strategies.base import SteppedStrategy
+from dmlgbm.neural.strategies.parts.owned_parameters import OwnedParameters, check_whole_rows
+from dmlgbm.neural.strategies.parts.row_memory import RowMemory, told_by_all
 
 
 @dataclass

@@ -16,7 +16,7 @@ from torch.nn.functional import batch_norm
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.instancenorm import _InstanceNorm
 
-from neural.model import Pass, SumOverRanks
+from dmlgbm.neural.model import Pass, SumOverRanks
 
 
 class NormsOverRanks:

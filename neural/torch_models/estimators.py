@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
-from neural.estimators.base import InputTable
-from neural.estimators.lazy_predictions import lazy_on_collections
-from neural.estimators.multilayer import Backend, loss_of
-from neural.estimators.parameters import stores_parameters
-from neural.estimators.tasks import NeuralClassifier, NeuralRegressor
-from neural.model import FloatArray
-from neural.schedules import ScheduleName
-from neural.targets import ClassTargets, Targets
+from dmlgbm.neural.estimators.base import InputTable
+from dmlgbm.neural.estimators.lazy_predictions import lazy_on_collections
+from dmlgbm.neural.estimators.multilayer import Backend, loss_of
+from dmlgbm.neural.estimators.parameters import stores_parameters
+from dmlgbm.neural.estimators.tasks import NeuralClassifier, NeuralRegressor
+from dmlgbm.neural.model import FloatArray
+from dmlgbm.neural.schedules import ScheduleName
+from dmlgbm.neural.targets import ClassTargets, Targets
 
 if TYPE_CHECKING:
-    from neural.torch_models.model import TorchPlan
+    from dmlgbm.neural.torch_models.model import TorchPlan
 
 
 class _Module:
@@ -29,7 +29,7 @@ class _Module:
         # Loaded here, so that the names of this file exist where torch does not.
         import torch
 
-        from neural.torch_models.model import TorchPlan
+        from dmlgbm.neural.torch_models.model import TorchPlan
 
         if not isinstance(self.module, torch.nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {self.module!r}")

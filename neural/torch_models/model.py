@@ -1,6 +1,6 @@
 """A torch module as a model: its parameters and gradients are views into flat vectors that numpy and torch share.
 
-Losses are those of `neural.losses`; torch carries their gradient from the outputs to the parameters.
+Losses are those of `dmlgbm.neural.losses`; torch carries their gradient from the outputs to the parameters.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from neural.losses import Loss, make_loss
-from neural.model import FloatArray, Inputs, LayerReady, Model, ParameterPart, Pass
-from neural.random_numbers import hash_of
-from neural.torch_models.batch_norm import NormsOverRanks
-from neural.torch_models.row_noise import RowNoise
+from dmlgbm.neural.losses import Loss, make_loss
+from dmlgbm.neural.model import FloatArray, Inputs, LayerReady, Model, ParameterPart, Pass
+from dmlgbm.neural.random_numbers import hash_of
+from dmlgbm.neural.torch_models.batch_norm import NormsOverRanks
+from dmlgbm.neural.torch_models.row_noise import RowNoise
 
 _ROWS_OF_A_PREDICTION = 2048
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from neural.model import Pass
-from neural.random_numbers import bits_of, hash_of
+from dmlgbm.neural.model import Pass
+from dmlgbm.neural.random_numbers import bits_of, hash_of
 
 _DRAWS_IN_A_WORD = 4
 _LEVELS = 1 << 16

@@ -1,4 +1,4 @@
-"""Whatever the user passes as X, as a `gbdt.table.Table`: plain numpy columns, shared with the source where possible.
+"""Whatever the user passes as X, as the engine's `Table`: plain numpy columns, shared with the source where possible.
 
 The one idea: each framework has one file that knows how to look at its columns without copying them, and all of
 them meet in the same few column records, so equal data gives equal columns whoever carried it:
@@ -10,8 +10,8 @@ them meet in the same few column records, so equal data gives equal columns whoe
 * None, NaN, NA, NaT and null are missing.
 """
 
-from sklearn_api.tables.alignment import reordered
-from sklearn_api.tables.categories import as_categorical
-from sklearn_api.tables.conversion import listed_categories, table_from
+from dmlgbm.sklearn_api.tables.alignment import reordered
+from dmlgbm.sklearn_api.tables.categories import as_categorical
+from dmlgbm.sklearn_api.tables.conversion import listed_categories, table_from
 
 __all__ = ["as_categorical", "listed_categories", "reordered", "table_from"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from collections.abc import Sequence
 
-from gbdt.table import Table
-from sklearn_api.tables.names import did_you_mean
+from dmlgbm.gbdt.data.table import Table
+from dmlgbm.sklearn_api.tables.names import did_you_mean
 
 _NAMES_IN_MESSAGES = 5
 

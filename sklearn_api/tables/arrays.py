@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.table import CategoricalColumn, Column, NumericColumn
-from sklearn_api.tables.instants import instants_from_numpy
-from sklearn_api.tables.names import Labels
-from sklearn_api.tables.objects import object_column
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn
+from dmlgbm.sklearn_api.tables.instants import instants_from_numpy
+from dmlgbm.sklearn_api.tables.names import Labels
+from dmlgbm.sklearn_api.tables.objects import object_column
 
 
 def array_of(data: Any, table_name: str) -> npt.NDArray[np.generic]:

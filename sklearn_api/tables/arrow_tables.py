@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from gbdt.table import CategoricalColumn, Column, NumericColumn
-from sklearn_api.tables.arrays import native_numbers
-from sklearn_api.tables.categories import category_values, sorted_column
-from sklearn_api.tables.instants import instants_from_ticks
-from sklearn_api.tables.names import Labels
-from sklearn_api.tables.objects import missing_column
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn
+from dmlgbm.sklearn_api.tables.arrays import native_numbers
+from dmlgbm.sklearn_api.tables.categories import category_values, sorted_column
+from dmlgbm.sklearn_api.tables.instants import instants_from_ticks
+from dmlgbm.sklearn_api.tables.names import Labels
+from dmlgbm.sklearn_api.tables.objects import missing_column
 
 
 def columns_of(table: Any, labels: Labels) -> tuple[Column, ...]:

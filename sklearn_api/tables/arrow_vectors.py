@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from gbdt.table import Column, SparseColumn
-from sklearn_api.tables.arrow_tables import arrow_column
-from sklearn_api.tables.names import Labels
+from dmlgbm.gbdt.data.table import Column, SparseColumn
+from dmlgbm.sklearn_api.tables.arrow_tables import arrow_column
+from dmlgbm.sklearn_api.tables.names import Labels
 
 _FIELDS = ["type", "size", "indices", "values"]
 

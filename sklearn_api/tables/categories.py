@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.table import CategoricalColumn, Category, Column, NumericColumn, SparseColumn
+from dmlgbm.gbdt.data.table import CategoricalColumn, Category, Column, NumericColumn, SparseColumn
 
 # Up to this many values between the smallest and the largest, a table of what was seen beats sorting.
 _LOOKUP_RANGE = 1 << 16

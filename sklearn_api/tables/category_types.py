@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sklearn_api.tables.names import CategoricalFeature, categorical_positions
+from dmlgbm.sklearn_api.tables.names import CategoricalFeature, categorical_positions
 
 
 def meant_categories(

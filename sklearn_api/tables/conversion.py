@@ -6,10 +6,10 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from gbdt.table import Column, Table
-from sklearn_api.tables import arrays
-from sklearn_api.tables.categories import as_categorical
-from sklearn_api.tables.names import (
+from dmlgbm.gbdt.data.table import Column, Table
+from dmlgbm.sklearn_api.tables import arrays
+from dmlgbm.sklearn_api.tables.categories import as_categorical
+from dmlgbm.sklearn_api.tables.names import (
     CategoricalFeature,
     Labels,
     categorical_positions,
@@ -61,22 +61,22 @@ def listed_categories(X: Any) -> frozenset[int]:
 def _source_of(X: Any, name: str) -> tuple[Any, Iterable[object], _Reader]:
     """Something with a shape, its column names, and the function that reads its columns."""
     if _is_instance(X, "pandas", "DataFrame"):
-        from sklearn_api.tables import pandas_frames
+        from dmlgbm.sklearn_api.tables import pandas_frames
 
         return X, X.columns.tolist(), pandas_frames.columns_of
     if _is_instance(X, "polars", "DataFrame"):
-        from sklearn_api.tables import polars_frames
+        from dmlgbm.sklearn_api.tables import polars_frames
 
         return X, X.columns, polars_frames.columns_of
     if _is_instance(X, "pyarrow", "Table") or _is_instance(X, "pyarrow", "RecordBatch"):
-        from sklearn_api.tables import arrow_tables, arrow_vectors
+        from dmlgbm.sklearn_api.tables import arrow_tables, arrow_vectors
 
         if arrow_vectors.has_vectors(X):
             expanded = arrow_vectors.ExpandedTable(X, name)
             return expanded, expanded.names, arrow_vectors.columns_of
         return X, X.schema.names, arrow_tables.columns_of
     if _is_instance(X, "scipy.sparse", "sparray") or _is_instance(X, "scipy.sparse", "spmatrix"):
-        from sklearn_api.tables import sparse_matrices
+        from dmlgbm.sklearn_api.tables import sparse_matrices
 
         return X, (), sparse_matrices.columns_of
     if type(X).__module__.partition(".")[0] in ("dask", "dask_expr"):

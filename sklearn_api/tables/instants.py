@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.table import NumericColumn
+from dmlgbm.gbdt.data.table import NumericColumn
 
 _NANOSECONDS_PER = {
     "W": 7 * 86_400 * 10**9,

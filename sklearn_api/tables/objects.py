@@ -17,8 +17,8 @@ from numbers import Complex, Real
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.table import CategoricalColumn, NumericColumn
-from sklearn_api.tables.instants import instants_from_numpy
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn
+from dmlgbm.sklearn_api.tables.instants import instants_from_numpy
 
 
 class _Kind(Enum):

@@ -8,11 +8,11 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
-from gbdt.table import CategoricalColumn, Column, NumericColumn, SparseColumn
-from sklearn_api.tables import arrays
-from sklearn_api.tables.categories import category_values, sorted_column
-from sklearn_api.tables.instants import instants_from_numpy
-from sklearn_api.tables.names import Labels
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn
+from dmlgbm.sklearn_api.tables import arrays
+from dmlgbm.sklearn_api.tables.categories import category_values, sorted_column
+from dmlgbm.sklearn_api.tables.instants import instants_from_numpy
+from dmlgbm.sklearn_api.tables.names import Labels
 
 
 def columns_of(frame: Any, labels: Labels) -> tuple[Column, ...]:
@@ -54,7 +54,7 @@ def _column(series: Any, label: str) -> Column:
     if isinstance(dtype, pd.SparseDtype):
         return _sparse_column(values, label)
     if isinstance(dtype, pd.ArrowDtype) or (isinstance(dtype, pd.StringDtype) and dtype.storage == "pyarrow"):
-        from sklearn_api.tables.arrow_tables import arrow_column
+        from dmlgbm.sklearn_api.tables.arrow_tables import arrow_column
 
         return arrow_column(values.__arrow_array__(), label)
     if isinstance(dtype, pd.StringDtype):

@@ -8,12 +8,12 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from gbdt.table import CategoricalColumn, Column, NumericColumn
-from sklearn_api.tables.arrays import native_numbers
-from sklearn_api.tables.categories import category_values
-from sklearn_api.tables.instants import instants_from_ticks
-from sklearn_api.tables.names import Labels
-from sklearn_api.tables.objects import missing_column, object_column
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn
+from dmlgbm.sklearn_api.tables.arrays import native_numbers
+from dmlgbm.sklearn_api.tables.categories import category_values
+from dmlgbm.sklearn_api.tables.instants import instants_from_ticks
+from dmlgbm.sklearn_api.tables.names import Labels
+from dmlgbm.sklearn_api.tables.objects import missing_column, object_column
 
 _NOT_IN_NUMPY = tuple(getattr(pl, name) for name in ("Decimal", "Int128", "UInt128") if hasattr(pl, name))
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from gbdt.table import Column, SparseColumn
-from sklearn_api.tables.arrays import native_numbers
-from sklearn_api.tables.names import Labels
+from dmlgbm.gbdt.data.table import Column, SparseColumn
+from dmlgbm.sklearn_api.tables.arrays import native_numbers
+from dmlgbm.sklearn_api.tables.names import Labels
 
 
 def columns_of(matrix: Any, labels: Labels) -> tuple[Column, ...]:

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from collectives.launch import run_processes
-from gbdt.machine_code import compile_service
+from dmlgbm.collectives.joining.launch import run_processes
+from dmlgbm.gbdt.machine_code import compile_service
 from tests.collectives import ranks
 from tests.reference.leftovers import nothing_left_behind
 

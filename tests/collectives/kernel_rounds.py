@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from collectives.kernels.compiler import kernel
-from collectives.kernels.layout import DONE
-from collectives.kernels.program_loop import run_again_over_rings, run_again_over_sockets
-from collectives.kernels.system_calls import monotonic_nanoseconds
+from dmlgbm.collectives.kernels.compiler import kernel
+from dmlgbm.collectives.kernels.layout import DONE
+from dmlgbm.collectives.kernels.program_loop import run_again_over_rings, run_again_over_sockets
+from dmlgbm.collectives.kernels.system_calls import monotonic_nanoseconds
 
 
 @kernel

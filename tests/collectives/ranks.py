@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from collectives import CollectiveError, Communicator, Reducer
-from collectives.faults import Fault, inject
-from collectives.frames import Operation
-from collectives.schedules.choice import ALGORITHMS
+from dmlgbm.collectives import CollectiveError, Communicator, Reducer
+from dmlgbm.collectives.faults import Fault, inject
+from dmlgbm.collectives.frames import Operation
+from dmlgbm.collectives.schedules.choice import ALGORITHMS
 from tests.collectives import oracle
 
 # Until all processes of a test have imported what they need, on a busy machine.

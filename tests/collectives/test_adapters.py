@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.adapters.gloo import gloo_communicator
-from collectives.adapters.mpi import mpi_communicator
+from dmlgbm.collectives.adapters.gloo import gloo_communicator
+from dmlgbm.collectives.adapters.mpi import mpi_communicator
 from tests.collectives import oracle, ranks
 
 TYPES = [np.dtype("l"), np.dtype("d"), oracle.SPLIT]

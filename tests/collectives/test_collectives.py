@@ -8,10 +8,10 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 
-from collectives import CollectiveError, Communicator, JoinOptions, Listener, Rendezvous, join
-from collectives.launch import run_processes, run_threads
-from collectives.spinning import spin_for
-from gbdt.cores import usable_cores
+from dmlgbm.collectives import CollectiveError, Communicator, JoinOptions, Listener, Rendezvous, join
+from dmlgbm.collectives.joining.launch import run_processes, run_threads
+from dmlgbm.collectives.spinning import spin_for
+from dmlgbm.gbdt.system.cores import usable_cores
 from tests.collectives import oracle, ranks
 
 FEW_TYPES = [np.dtype("l"), np.dtype("d"), oracle.SPLIT]

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.compression import (
+from dmlgbm.collectives.compression import (
     CODECS,
     BFloat16,
     Codec,

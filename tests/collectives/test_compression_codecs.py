@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from collectives.compression import (
+from dmlgbm.collectives.compression import (
     CODECS,
     BFloat16,
     Codec,
@@ -29,9 +29,9 @@ from collectives.compression import (
     SummedCodec,
     TopK,
 )
-from collectives.compression.counter_random import hash_of, one_of_each_stratum, random_signed_units
-from collectives.compression.low_rank import fixed_order_sum, orthonormal_columns
-from collectives.compression.sparse import largest_positions
+from dmlgbm.collectives.compression.counter_random import hash_of, one_of_each_stratum, random_signed_units
+from dmlgbm.collectives.compression.low_rank import fixed_order_sum, orthonormal_columns
+from dmlgbm.collectives.compression.sparse import largest_positions
 
 Array = npt.NDArray[Any]
 DTYPES = [np.float32, np.float64]

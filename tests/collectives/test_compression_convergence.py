@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from collectives.compression import (
+from dmlgbm.collectives.compression import (
     BFloat16,
     Codec,
     Compressor,

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.compression import CODECS, Codec, Compressor, PeerRefusedError, RankGroup, compressed_all_reduce
-from collectives.launch import run_threads
+from dmlgbm.collectives.compression import CODECS, Codec, Compressor, PeerRefusedError, RankGroup, compressed_all_reduce
+from dmlgbm.collectives.joining.launch import run_threads
 from tests.reference.threaded_ranks import run_on_ranks
 
 WORLD_SIZE = 3

@@ -11,10 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives import AbortedError, ClosedError, Communicator, JoinOptions, MismatchError, PeerLostError, Reducer
-from collectives.faults import Fault
-from collectives.launch import Outcome, launch_processes, run_processes, run_threads
-from collectives.session import PROBE_SECONDS
+from dmlgbm.collectives import (
+    AbortedError,
+    ClosedError,
+    Communicator,
+    JoinOptions,
+    MismatchError,
+    PeerLostError,
+    Reducer,
+)
+from dmlgbm.collectives.faults import Fault
+from dmlgbm.collectives.joining.launch import Outcome, launch_processes, run_processes, run_threads
+from dmlgbm.collectives.session import PROBE_SECONDS
 from tests.collectives import ranks
 
 KINDS = {

@@ -11,12 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import AbortedError, CollectiveError, CollectiveTimeout, Communicator, JoinOptions, MismatchError
-from collectives.kernel_calls import KernelCalls, PreparedCall
-from collectives.kernels.layout import DONE
-from collectives.kernels.program_loop import run_again_over_sockets
-from collectives.kernels.system_calls import new_scratch
-from collectives.launch import run_processes, run_threads
+from dmlgbm.collectives import (
+    AbortedError,
+    CollectiveError,
+    CollectiveTimeout,
+    Communicator,
+    JoinOptions,
+    MismatchError,
+)
+from dmlgbm.collectives.joining.launch import run_processes, run_threads
+from dmlgbm.collectives.kernel_calls import KernelCalls, PreparedCall
+from dmlgbm.collectives.kernels.layout import DONE
+from dmlgbm.collectives.kernels.program_loop import run_again_over_sockets
+from dmlgbm.collectives.kernels.system_calls import new_scratch
 from tests.collectives import kernel_rounds, ranks
 from tests.collectives.kernel_rounds import many_after
 

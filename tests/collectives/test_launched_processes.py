@@ -14,8 +14,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from collectives import AbortedError, Communicator, JoinOptions, PeerLostError, RankFailedError, launch
-from collectives.launch import launch_processes, run_processes, run_threads
+from dmlgbm.collectives import AbortedError, Communicator, JoinOptions, PeerLostError, RankFailedError, launch
+from dmlgbm.collectives.joining.launch import launch_processes, run_processes, run_threads
 
 # Long enough for processes that start on a busy machine, short enough for a test.
 SILENCE = 10.0

@@ -13,11 +13,11 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from collectives.parameter_server.consistency import Consistency, asp, bsp, ssp
-from collectives.parameter_server.coordinator_core import StorePlan
-from collectives.parameter_server.messages import Advance, Init, Join, KeySpec, Pull, Push, Status
-from collectives.parameter_server.view import rank_of
-from collectives.parameter_server.worker_core import WorkerCore
+from dmlgbm.collectives.parameter_server.consistency import Consistency, asp, bsp, ssp
+from dmlgbm.collectives.parameter_server.coordinator_core import StorePlan
+from dmlgbm.collectives.parameter_server.messages import Advance, Init, Join, KeySpec, Pull, Push, Status
+from dmlgbm.collectives.parameter_server.view import rank_of
+from dmlgbm.collectives.parameter_server.worker_core import WorkerCore
 from tests.reference.simulated_network import Network, Program, Simulation
 
 N_WORKERS = 4

@@ -13,12 +13,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.addresses import Address
-from collectives.errors import AuthenticationError, StaleGenerationError
-from collectives.frames import Header, Kind, session_number
-from collectives.handshake import Hello, Purpose
-from collectives.negotiation import Security, TlsContexts, connect
-from collectives.parameter_server import (
+from dmlgbm.collectives.errors import AuthenticationError, StaleGenerationError
+from dmlgbm.collectives.frames import Header, Kind, session_number
+from dmlgbm.collectives.joining.addresses import Address
+from dmlgbm.collectives.joining.handshake import Hello, Purpose
+from dmlgbm.collectives.joining.negotiation import Security, TlsContexts, connect
+from dmlgbm.collectives.parameter_server import (
     Coordinator,
     ParameterServer,
     Store,

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives.errors import ProtocolError
-from collectives.parameter_server import (
+from dmlgbm.collectives.errors import ProtocolError
+from dmlgbm.collectives.parameter_server import (
     SGD,
     Adagrad,
     Adam,
@@ -24,7 +24,7 @@ from collectives.parameter_server import (
     UnknownKeyError,
     asp,
 )
-from collectives.parameter_server.messages import Changes, KeySpec
+from dmlgbm.collectives.parameter_server.messages import Changes, KeySpec
 from tests.reference.local_store import on_workers, serving
 
 N_ROWS = 50

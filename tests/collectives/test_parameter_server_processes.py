@@ -14,7 +14,7 @@ from multiprocessing.process import BaseProcess
 import numpy as np
 import pytest
 
-from collectives.parameter_server import Coordinator, Membership, Store, StorePlan, asp, bsp
+from dmlgbm.collectives.parameter_server import Coordinator, Membership, Store, StorePlan, asp, bsp
 from tests.reference.linearizability import Add, History, Seen
 from tests.reference.server_processes import KillPoint, running, serve, step_forever
 

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.parameter_server.consistency import asp
-from collectives.parameter_server.coordinator_core import StorePlan
-from collectives.parameter_server.messages import (
+from dmlgbm.collectives.parameter_server.consistency import asp
+from dmlgbm.collectives.parameter_server.coordinator_core import StorePlan
+from dmlgbm.collectives.parameter_server.messages import (
     Copied,
     Init,
     Join,
@@ -24,7 +24,7 @@ from collectives.parameter_server.messages import (
     Status,
     Updated,
 )
-from collectives.parameter_server.view import Placement
+from dmlgbm.collectives.parameter_server.view import Placement
 from tests.reference.linearizability import Add, History, Seen
 from tests.reference.simulated_network import KillPoint, Network, Program, Simulation
 

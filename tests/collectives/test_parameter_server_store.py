@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 
 from benchmarks import bench_parameter_server
-from collectives.addresses import Listener
-from collectives.compression import Float16, GatheredCodec, Int8, OneBit, PayloadError, TopK
-from collectives.parameter_server import (
+from dmlgbm.collectives.compression import Float16, GatheredCodec, Int8, OneBit, PayloadError, TopK
+from dmlgbm.collectives.joining.addresses import Listener
+from dmlgbm.collectives.parameter_server import (
     SGD,
     Adagrad,
     Adam,
@@ -35,7 +35,7 @@ from collectives.parameter_server import (
     bsp,
     ssp,
 )
-from collectives.parameter_server.coded_values import decoded
+from dmlgbm.collectives.parameter_server.coded_values import decoded
 from tests.reference.local_store import on_workers, serving
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.frames import Operation
-from collectives.kernels.layout import (
+from dmlgbm.collectives.frames import Operation
+from dmlgbm.collectives.kernels.layout import (
     ACTION,
     COPY,
     COUNT,
@@ -24,7 +24,7 @@ from collectives.kernels.layout import (
     TO_BUFFER,
     TO_OFFSET,
 )
-from collectives.schedules.choice import ALGORITHMS, MANY_RANKS, Shape, choose, make_program
+from dmlgbm.collectives.schedules.choice import ALGORITHMS, MANY_RANKS, Shape, choose, make_program
 
 WORLDS = [*range(1, 10), 13, 16, 17]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives import JoinOptions
-from collectives.kernels.shortage import AVAILABLE, cores_are_short, count_runnable
-from collectives.kernels.system_calls import DESCRIPTOR, new_scratch
-from collectives.launch import run_threads
-from collectives.spinning import close_scratch, scratch_of_rank
-from gbdt.cores import usable_cores
+from dmlgbm.collectives import JoinOptions
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.collectives.kernels.shortage import AVAILABLE, cores_are_short, count_runnable
+from dmlgbm.collectives.kernels.system_calls import DESCRIPTOR, new_scratch
+from dmlgbm.collectives.spinning import close_scratch, scratch_of_rank
+from dmlgbm.gbdt.system.cores import usable_cores
 from tests.collectives import ranks
 
 pytestmark = pytest.mark.skipif(not AVAILABLE, reason="the system does not tell how many threads want to run")
@@ -52,7 +52,7 @@ def test_ranks_that_find_cores_short_give_the_same_bits(
 ) -> None:
     load = tmp_path / "loadavg"
     load.write_text("9.00 9.00 9.00 99/345 6789\n")
-    monkeypatch.setattr("collectives.spinning.LOAD_FILE", str(load))
+    monkeypatch.setattr("dmlgbm.collectives.spinning.LOAD_FILE", str(load))
     options = JoinOptions(spin_microseconds=1000)
     run_threads(ranks.check_everything, 3, ([np.dtype("l")],), transport=transport, options=options)
 

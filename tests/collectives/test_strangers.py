@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import (
+from dmlgbm.collectives import (
     AuthenticationError,
     CollectiveError,
     CollectiveTimeout,
@@ -30,10 +30,10 @@ from collectives import (
     TlsContexts,
     join,
 )
-from collectives.frames import Header, Kind, Operation, decode, session_number
-from collectives.handshake import Hello
-from collectives.launch import run_threads
-from collectives.mesh import connect_mesh
+from dmlgbm.collectives.frames import Header, Kind, Operation, decode, session_number
+from dmlgbm.collectives.joining.handshake import Hello
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.collectives.joining.mesh import connect_mesh
 
 
 def record_for(*listeners: Listener, generation: int = 0) -> Rendezvous:

@@ -14,8 +14,8 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster
 
-from dask_backend import worker_store
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm.dask_backend import worker_store
 from tests.dask_backend.tables import in_partitions
 
 

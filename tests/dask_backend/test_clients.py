@@ -17,9 +17,9 @@ import pytest
 from distributed import Client, LocalCluster
 from sklearn.base import clone
 
-from dask_backend import worker_store
-from dask_backend.cluster import DaskCluster
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm.dask_backend import worker_store
+from dmlgbm.dask_backend.cluster import DaskCluster
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
 

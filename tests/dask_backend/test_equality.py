@@ -14,8 +14,8 @@ import pytest
 from distributed import Client
 from sklearn.metrics import mean_absolute_error
 
-from dask_backend.cluster import DaskCluster
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm.dask_backend.cluster import DaskCluster
 from tests.dask_backend.tables import N_ROWS, UNEVEN, in_partitions, mixed_frame, signal
 
 FitCase = tuple[Any, dict[str, Any]]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dask_backend.heartbeats import Silence
+from dmlgbm.dask_backend.heartbeats import Silence
 
 
 def test_a_worker_without_heartbeats_is_silent_after_its_time() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dask_backend.placement import place_shares
+from dmlgbm.dask_backend.placement import place_shares
 
 
 def test_balanced_shares_stay_where_they_are() -> None:

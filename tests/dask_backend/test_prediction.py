@@ -168,7 +168,7 @@ def test_model_is_one_node_of_the_graph(classifier: DMLGBMClassifier) -> None:
 
 
 def _count_loads() -> None:
-    from gbdt.booster import Booster
+    from dmlgbm.gbdt.booster import Booster
 
     original = Booster.from_bytes.__func__  # type: ignore[attr-defined]
 
@@ -180,7 +180,7 @@ def _count_loads() -> None:
 
 
 def _loads() -> int:
-    from gbdt.booster import Booster
+    from dmlgbm.gbdt.booster import Booster
 
     return getattr(Booster, "n_loads", 0)
 

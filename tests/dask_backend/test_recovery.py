@@ -19,10 +19,10 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Status
 
-from dask_backend import cluster as cluster_module
-from dask_backend import heartbeats, worker_store
 from dmlgbm import DMLGBMRegressor
-from gbdt.ranks.losses import TrainingLostError
+from dmlgbm.dask_backend import cluster as cluster_module
+from dmlgbm.dask_backend import heartbeats, worker_store
+from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
 N_ITERATIONS = 12

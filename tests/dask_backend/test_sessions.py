@@ -17,9 +17,9 @@ import pytest
 from dask import config
 from distributed import Client, LocalCluster, Security, worker_client
 
-from dask_backend import worker_store
-from dask_backend.shared_settings import SharedSetting
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
+from dmlgbm.dask_backend import worker_store
+from dmlgbm.dask_backend.shared_settings import SharedSetting
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
 

@@ -223,6 +223,6 @@ def test_searches_take_columns_of_parquet_in_pieces(
         return list(search.cv_results_["mean_test_score"])
 
     expected = scores(flights[WIDE[:2]].to_numpy(), flights["late"])
-    monkeypatch.setattr("tuning.collections._SHARE_OF_MEMORY", 0.0)
+    monkeypatch.setattr("dmlgbm.tuning.collections._SHARE_OF_MEMORY", 0.0)
     with dask.config.set(scheduler="synchronous"):
         assert scores(data[WIDE[:2]], data["late"]) == expected

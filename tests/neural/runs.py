@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import numpy as np
 
-from collectives import Communicator
-from collectives.launch import run_threads
-from neural.lone_communicator import LoneCommunicator
-from neural.plans import NetworkPlan
-from neural.settings import TrainingSettings
-from neural.shards import RowShard
-from neural.training import Job, Trained, train
+from dmlgbm.collectives import Communicator
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.neural.lone_communicator import LoneCommunicator
+from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.settings import TrainingSettings
+from dmlgbm.neural.shards import RowShard
+from dmlgbm.neural.training import Job, Trained, train
 
 N_FEATURES = 12
 N_CLASSES = 4

@@ -7,12 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from neural.aggregation.fixed_point import from_ring, to_ring
-from neural.aggregation.key_agreement import new_private_key, public_key, shared_secret, x25519
-from neural.aggregation.masking import MaskingClient, unmasked
-from neural.aggregation.privacy import clipped, gaussian_noise, renyi_divergence, rounds_within, spent_epsilon
-from neural.aggregation.robust import ROBUST_AGGREGATES
-from neural.aggregation.secret_sharing import make_shares, recovered
+from dmlgbm.neural.aggregation.fixed_point import from_ring, to_ring
+from dmlgbm.neural.aggregation.key_agreement import new_private_key, public_key, shared_secret, x25519
+from dmlgbm.neural.aggregation.masking import MaskingClient, unmasked
+from dmlgbm.neural.aggregation.privacy import clipped, gaussian_noise, renyi_divergence, rounds_within, spent_epsilon
+from dmlgbm.neural.aggregation.robust import ROBUST_AGGREGATES
+from dmlgbm.neural.aggregation.secret_sharing import make_shares, recovered
 from tests.reference import shared_training as reference
 
 

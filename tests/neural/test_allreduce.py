@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neural.plans import NetworkPlan
-from neural.shards import RowShard
-from neural.strategies.allreduce import make_buckets
+from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.shards import RowShard
+from dmlgbm.neural.strategies.allreduce import make_buckets
 from tests.neural.runs import Sharding, alone, job, rows, scattered, together
 
 OPTIMISERS = {

@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import Communicator
-from collectives.launch import run_threads
-from neural.commits import Commit
-from neural.plans import NetworkPlan
-from neural.shards import RowShard
-from neural.training import Job, Trained, train
+from dmlgbm.collectives import Communicator
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.neural.commits import Commit
+from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.shards import RowShard
+from dmlgbm.neural.training import Job, Trained, train
 from tests.neural.runs import N_CLASSES, N_FEATURES, agreeing, job, rows
 
 N_EPOCHS = 4

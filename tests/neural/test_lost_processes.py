@@ -11,16 +11,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from collectives import Communicator
-from neural.batches import Batch
-from neural.commits import Commit
-from neural.context import RankContext
-from neural.running import local
-from neural.running.generations import Survivor, TrainingLostError
-from neural.running.local import LocalRows, train_here
-from neural.running.mapped_rows import MappedRows
-from neural.strategies.allreduce import AllReduce
-from neural.training import Job, Trained
+from dmlgbm.collectives import Communicator
+from dmlgbm.neural.batches import Batch
+from dmlgbm.neural.commits import Commit
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.running import local
+from dmlgbm.neural.running.generations import Survivor, TrainingLostError
+from dmlgbm.neural.running.local import LocalRows, train_here
+from dmlgbm.neural.running.mapped_rows import MappedRows
+from dmlgbm.neural.strategies.allreduce import AllReduce
+from dmlgbm.neural.training import Job, Trained
 from tests.neural.runs import alone, job, rows
 
 KILLED_IN_EPOCH = 3

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
-from neural.layers import ACTIVATIONS
-from neural.losses import LOSSES, probabilities_of
-from neural.model import Pass
-from neural.network import Network
-from neural.plans import EmbeddingPlan, NetworkPlan
-from neural.random_numbers import normal, permutation, uniform
+from dmlgbm.neural.layers import ACTIVATIONS
+from dmlgbm.neural.losses import LOSSES, probabilities_of
+from dmlgbm.neural.model import Pass
+from dmlgbm.neural.network import Network
+from dmlgbm.neural.plans import EmbeddingPlan, NetworkPlan
+from dmlgbm.neural.random_numbers import normal, permutation, uniform
 
 N_ROWS = 9
 
@@ -102,7 +102,7 @@ def test_dropout_of_a_row_does_not_depend_on_the_rows_beside_it() -> None:
 def test_dropout_keeps_the_share_it_says() -> None:
     network = NetworkPlan(200, 2, "squared", (), dtype="float64").build()
     assert network.n_outputs == 2
-    from neural.layers import Dropout
+    from dmlgbm.neural.layers import Dropout
 
     layer = Dropout(0.25)
     kept = layer.forward(np.ones((500, 200)), Pass(0, np.arange(500), 500))

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neural import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
-from neural.errors import NonFiniteLossError
-from neural.strategies import make_strategy, strategy_names
+from dmlgbm.neural import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
+from dmlgbm.neural.errors import NonFiniteLossError
+from dmlgbm.neural.strategies import make_strategy, strategy_names
 from tests.neural.runs import job, rows, together
 
 X = np.random.default_rng(0).normal(size=(60, 4))

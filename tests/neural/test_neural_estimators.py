@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits, make_regression
 from sklearn.linear_model import LogisticRegression
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from neural import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
+from dmlgbm.neural import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
 
 # The same code answers most checks of all four: the cheaper two run always, the others with the slow tests.
 QUICK = [DMLLinearClassifier(max_epochs=100), DMLLinearRegressor(max_epochs=100)]
@@ -136,7 +136,7 @@ def test_fitted_models_are_saved_whole() -> None:
 
 def test_a_fit_in_one_process_loads_no_compiler() -> None:
     program = (
-        "import sys, numpy; from neural import DMLMLPClassifier; "
+        "import sys, numpy; from dmlgbm.neural import DMLMLPClassifier; "
         "DMLMLPClassifier((4,), max_epochs=1).fit(numpy.eye(8), [0, 1] * 4); "
         "sys.exit('numba' in sys.modules or 'distributed' in sys.modules)"
     )

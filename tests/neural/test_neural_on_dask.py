@@ -16,10 +16,10 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Security
 
-from collectives.parameter_server import links, reactor
-from neural import DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
-from neural.commits import Commit
-from neural.running.generations import Survivor, TrainingLostError
+from dmlgbm.collectives.parameter_server import links, reactor
+from dmlgbm.neural import DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
+from dmlgbm.neural.commits import Commit
+from dmlgbm.neural.running.generations import Survivor, TrainingLostError
 
 SETTINGS = {"hidden_layer_sizes": (16,), "max_epochs": 4, "batch_size": 50, "dtype": "float64", "random_state": 0}
 

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from neural import optimisers
-from neural.model import ParameterPart
-from neural.optimisers import LAMB, SGD, Adam, AdamW, Optimiser
+from dmlgbm.neural import optimisers
+from dmlgbm.neural.model import ParameterPart
+from dmlgbm.neural.optimisers import LAMB, SGD, Adam, AdamW, Optimiser
 from tests.reference.optimiser_steps import adam_steps, lamb_steps, momentum_steps
 
 RATE, MOMENTUM, DECAY = 0.05, 0.9, 0.1

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives.compression import CODECS, GatheredCodec
-from neural.strategies.row_memory import RowMemory
+from dmlgbm.collectives.compression import CODECS, GatheredCodec
+from dmlgbm.neural.strategies.parts.row_memory import RowMemory
 
 N_ROWS, WIDTH = 40, 6
 

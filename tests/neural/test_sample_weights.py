@@ -10,12 +10,12 @@ import pytest
 from distributed import Client
 from sklearn.metrics import accuracy_score, r2_score
 
-from collectives import Communicator
-from neural import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
-from neural.evaluation import evaluate
-from neural.lone_communicator import LoneCommunicator
-from neural.plans import NetworkPlan
-from neural.shards import RowShard
+from dmlgbm.collectives import Communicator
+from dmlgbm.neural import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
+from dmlgbm.neural.evaluation import evaluate
+from dmlgbm.neural.lone_communicator import LoneCommunicator
+from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.shards import RowShard
 
 STEPS = {"optimiser": "sgd", "learning_rate": 0.1, "max_epochs": 5, "random_state": 0, "dtype": "float64"}
 
@@ -120,7 +120,7 @@ def test_workers_of_a_cluster_count_rows_by_weight(client: Client, kind: Any) ->
 
 def test_torch_modules_count_rows_by_weight() -> None:
     torch = pytest.importorskip("torch")
-    from neural import DMLTorchClassifier
+    from dmlgbm.neural import DMLTorchClassifier
 
     X, y, weights = table()
     torch.manual_seed(0)

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from neural import DMLMLPClassifier, TrainingHistory, compare, plot_history
-from neural.comparison import Comparison, summarise
+from dmlgbm.neural import DMLMLPClassifier, TrainingHistory, compare, plot_history
+from dmlgbm.neural.comparison import Comparison, summarise
 
 
 def history(scores: list[float], bytes_sent: float = 2e6) -> TrainingHistory:

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import pytest
 
-from collectives import Communicator
-from collectives.launch import run_threads
-from collectives.session import PROBE_SECONDS
-from neural.batches import BatchSource
-from neural.context import RankContext
-from neural.plans import NetworkPlan
-from neural.random_numbers import hash_of
-from neural.settings import TrainingSettings
-from neural.shards import RowShard
-from neural.strategies import make_strategy, strategy_names
-from neural.strategies.client_rows import ClientRows
-from neural.strategies.fedavg import FedAvg
-from neural.strategies.gossip import Gossip, random_pairs
-from neural.strategies.pipeline import stage_bounds
-from neural.training import Job, Trained, train
+from dmlgbm.collectives import Communicator
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.collectives.session import PROBE_SECONDS
+from dmlgbm.neural.batches import BatchSource
+from dmlgbm.neural.context import RankContext
+from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.random_numbers import hash_of
+from dmlgbm.neural.settings import TrainingSettings
+from dmlgbm.neural.shards import RowShard
+from dmlgbm.neural.strategies import make_strategy, strategy_names
+from dmlgbm.neural.strategies.fedavg import FedAvg
+from dmlgbm.neural.strategies.gossip import Gossip, random_pairs
+from dmlgbm.neural.strategies.parts.client_rows import ClientRows
+from dmlgbm.neural.strategies.pipeline import stage_bounds
+from dmlgbm.neural.training import Job, Trained, train
 from tests.neural.runs import N_FEATURES, SGD, accuracy, agreeing, alone, job, rows, scattered, together
 from tests.reference import shared_training as reference
 

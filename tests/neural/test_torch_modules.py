@@ -11,14 +11,14 @@ from sklearn.base import clone
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from neural.batches import BatchSource  # noqa: E402
-from neural.model import Pass  # noqa: E402
-from neural.settings import TrainingSettings  # noqa: E402
-from neural.shards import RowShard  # noqa: E402
-from neural.strategies import strategy_names  # noqa: E402
-from neural.torch_models.estimators import DMLTorchClassifier, DMLTorchRegressor  # noqa: E402
-from neural.torch_models.model import TorchPlan  # noqa: E402
-from neural.training import Job  # noqa: E402
+from dmlgbm.neural.batches import BatchSource  # noqa: E402
+from dmlgbm.neural.model import Pass  # noqa: E402
+from dmlgbm.neural.settings import TrainingSettings  # noqa: E402
+from dmlgbm.neural.shards import RowShard  # noqa: E402
+from dmlgbm.neural.strategies import strategy_names  # noqa: E402
+from dmlgbm.neural.torch_models.estimators import DMLTorchClassifier, DMLTorchRegressor  # noqa: E402
+from dmlgbm.neural.torch_models.model import TorchPlan  # noqa: E402
+from dmlgbm.neural.training import Job  # noqa: E402
 from tests.neural.runs import (  # noqa: E402
     N_CLASSES,
     N_FEATURES,

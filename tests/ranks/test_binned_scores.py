@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbdt.binned_scores import add_trees
-from gbdt.dataset import bin_table
-from gbdt.threads import Workers
+from dmlgbm.gbdt.boosting.binned_scores import add_trees
+from dmlgbm.gbdt.data.dataset import bin_table
+from dmlgbm.gbdt.threads import Workers
 from tests.ranks.test_rank_equality import make_fit
 
 

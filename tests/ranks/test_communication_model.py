@@ -10,10 +10,10 @@ import pytest
 from benchmarks.bench_communication import FEATURES, RANKS, SECTION, check, model_table
 from benchmarks.communication import MODES, CommunicationModel, Mode, rounds_of
 from benchmarks.marked_section import replace_section
-from collectives import all_reduce_bytes
-from collectives.frames import Operation
-from collectives.kernels.layout import ACTION, COUNT, SEND
-from collectives.schedules.choice import Shape, choose, make_program
+from dmlgbm.collectives import all_reduce_bytes
+from dmlgbm.collectives.frames import Operation
+from dmlgbm.collectives.kernels.layout import ACTION, COUNT, SEND
+from dmlgbm.collectives.schedules.choice import Shape, choose, make_program
 
 # The model over what was counted. Bins of real trees are less equal than the model's, and ranks elect fewer features
 # than they may where their votes agree.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gbdt.ranks.cost_model import (
+from dmlgbm.gbdt.ranks.cost_model import (
     ENCRYPTED_NETWORK,
     NETWORK,
     SHARED_MEMORY,
@@ -14,7 +14,7 @@ from gbdt.ranks.cost_model import (
     choose_tree_learner,
     link_between,
 )
-from gbdt.ranks.histogram_messages import stored_bins
+from dmlgbm.gbdt.ranks.histogram_messages import stored_bins
 from tests.ranks.test_rank_traffic import numeric_fit
 from tests.reference.rank_fits import even_deal, over_ranks
 

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gbdt.kernels.histogram_codec import (
+from dmlgbm.gbdt.data.row_numbers import whole_table
+from dmlgbm.gbdt.growth.quantisation import quantise
+from dmlgbm.gbdt.kernels.histogram_codec import (
     HEADER_BYTES,
     MOST_BYTES_PER_BIN,
     SLACK,
     add_encoded_feature,
     encode_feature,
 )
-from gbdt.quantisation import quantise
-from gbdt.row_numbers import whole_table
-from gbdt.threads import Workers
+from dmlgbm.gbdt.threads import Workers
 
 N_BINS = 40
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from collectives import Communicator
-from collectives.launch import run_threads
-from gbdt.kernels.part_messages import HEAD_BYTES, LENGTH_BYTES
-from gbdt.ranks.exchange import RankExchange
-from gbdt.ranks.histogram_messages import HistogramMessages
+from dmlgbm.collectives import Communicator
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.gbdt.kernels.part_messages import HEAD_BYTES, LENGTH_BYTES
+from dmlgbm.gbdt.ranks.exchange import RankExchange
+from dmlgbm.gbdt.ranks.histogram_messages import HistogramMessages
 
 N_BYTES = (100, 20_000)  # of the one part that each rank has; far more than is expected at first
 

@@ -7,10 +7,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gbdt.bin_sample import joined_columns, taken
-from gbdt.dataset import bin_table
-from gbdt.parameters import BinningParameters
-from gbdt.partition_binning import (
+from dmlgbm.gbdt.data.bin_sample import joined_columns, taken
+from dmlgbm.gbdt.data.dataset import bin_table
+from dmlgbm.gbdt.data.partition_binning import (
     assembled,
     bin_partition,
     candidate_rows,
@@ -19,9 +18,10 @@ from gbdt.partition_binning import (
     sample_rows,
     summarise_columns,
 )
-from gbdt.row_numbers import Segment, placed_in_turn, stretches_between
-from gbdt.table import CategoricalColumn, NumericColumn, SparseColumn, Table
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.row_numbers import Segment, placed_in_turn, stretches_between
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, SparseColumn, Table
+from dmlgbm.gbdt.parameters import BinningParameters
+from dmlgbm.gbdt.threads import Workers
 from tests.reference.rank_fits import binned_parts, every_kind_of_column, rows_of
 
 N_ROWS = 3_001
@@ -34,7 +34,7 @@ BOUNDS = [0, 1, 1, 700, 2_222, N_ROWS]
     ids=["all rows", "a sample", "two bytes"],
 )
 def test_parts_give_the_bins_and_rows_of_the_whole(binning: BinningParameters, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in ("gbdt.dataset", "gbdt.bin_sample"):
+    for module in ("dmlgbm.gbdt.data.dataset", "dmlgbm.gbdt.data.bin_sample"):
         monkeypatch.setattr(f"{module}.ROWS_FOR_PLAN", 1_000)
     table, _ = every_kind_of_column(np.random.default_rng(0), N_ROWS)
     with Workers(1) as workers:
@@ -70,7 +70,7 @@ def test_some_parts_in_any_order_know_their_row_numbers() -> None:
 
 
 def test_a_clash_in_one_part_is_named_there_and_ends_sharing_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gbdt.bin_sample.ROWS_FOR_PLAN", 50)
+    monkeypatch.setattr("dmlgbm.gbdt.data.bin_sample.ROWS_FOR_PLAN", 50)
     away = np.zeros((3, N_ROWS))
     away[0, ::10], away[1, 1::10], away[2, 2::10] = 1.0, 1.0, 1.0
     away[1, 2_500] = 1.0  # row 2500 is away in the first column too
@@ -92,7 +92,7 @@ def test_a_clash_in_one_part_is_named_there_and_ends_sharing_everywhere(monkeypa
 def test_candidates_of_parts_hold_the_sample_before_the_number_of_rows_is_known(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gbdt.bin_sample.ROWS_FOR_PLAN", 300)
+    monkeypatch.setattr("dmlgbm.gbdt.data.bin_sample.ROWS_FOR_PLAN", 300)
     table, _ = every_kind_of_column(np.random.default_rng(3), N_ROWS)
     binning = BinningParameters(sample_rows=500, seed=4)
     n_candidates = 0

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from collectives.launch import run_processes
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.ranks.rank import RankData, RankTask, train_rank
+from dmlgbm.collectives.joining.launch import run_processes
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.ranks.rank import RankData, RankTask, train_rank
 from tests.reference.rank_fits import Deal, Fit, even_deal, every_kind_of_column, over_ranks, random_deal
 
 N_ROWS = 2_003

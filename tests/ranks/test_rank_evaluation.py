@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from collectives.launch import run_threads
-from gbdt.callbacks import TrainingState
-from gbdt.evaluation import EvaluationSet
-from gbdt.metrics import Metric, metrics_for
-from gbdt.ranks.rank import RankData, train_rank
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
+from dmlgbm.gbdt.callbacks import TrainingState
+from dmlgbm.gbdt.metrics import Metric, metrics_for
+from dmlgbm.gbdt.ranks.rank import RankData, train_rank
 from tests.ranks.test_rank_equality import make_fit
 from tests.reference.rank_fits import Deal, Fit, even_deal, every_kind_of_column, over_ranks
 

@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gbdt.callbacks import Evaluation
-from gbdt.evaluation import EvaluationSet
-from gbdt.metrics import metrics_for
-from gbdt.parameters import TrainParameters
-from gbdt.ranks.progress import Progress
-from gbdt.ranks.rank import Checkpoint, CountedIteration, RankData
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
+from dmlgbm.gbdt.callbacks import Evaluation
+from dmlgbm.gbdt.metrics import metrics_for
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.ranks.progress import Progress
+from dmlgbm.gbdt.ranks.rank import Checkpoint, CountedIteration, RankData
 from tests.ranks.test_rank_equality import SETTINGS, deal_at_queries, make_fit
 from tests.reference.rank_fits import Fit, even_deal, every_kind_of_column, over_ranks, random_deal
 

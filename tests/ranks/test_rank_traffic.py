@@ -8,12 +8,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import TrainParameters
-from gbdt.ranks.data_parallel import feature_blocks
-from gbdt.ranks.histogram_messages import stored_bins
-from gbdt.ranks.rank import CountedIteration
-from gbdt.table import NumericColumn, Table
+from dmlgbm.gbdt.data.table import NumericColumn, Table
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.ranks.data_parallel import feature_blocks
+from dmlgbm.gbdt.ranks.histogram_messages import stored_bins
+from dmlgbm.gbdt.ranks.rank import CountedIteration
 from tests.ranks.test_rank_equality import make_fit
 from tests.reference.rank_fits import Fit, even_deal, over_ranks
 

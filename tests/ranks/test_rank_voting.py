@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from gbdt.kernels.voting import elect
-from gbdt.metrics import metrics_for
-from gbdt.objectives import transform
+from dmlgbm.gbdt.kernels.voting_parallel import elect
+from dmlgbm.gbdt.metrics import metrics_for
+from dmlgbm.gbdt.objectives import transform
 from tests.ranks.test_rank_equality import N_ROWS, SETTINGS, make_fit
 from tests.ranks.test_rank_traffic import numeric_fit
 from tests.reference.rank_fits import Deal, Fit, even_deal, over_ranks, random_deal, rows_of

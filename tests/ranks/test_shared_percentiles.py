@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from collectives import Communicator
-from collectives.launch import run_threads
-from gbdt.objectives.averages import percentile
-from gbdt.ranks.exchange import RankExchange
-from gbdt.shared_percentiles import percentiles_of_groups
+from dmlgbm.collectives import Communicator
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.gbdt.objectives.averages import percentile
+from dmlgbm.gbdt.objectives.shared_percentiles import percentiles_of_groups
+from dmlgbm.gbdt.ranks.exchange import RankExchange
 
 
 def over_ranks(values: Any, weight: Any, group: Any, n_groups: int, level: float, n_ranks: int) -> np.ndarray:

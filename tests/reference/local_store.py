@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
-from collectives.addresses import Listener
-from collectives.parameter_server import (
+from dmlgbm.collectives.joining.addresses import Listener
+from dmlgbm.collectives.parameter_server import (
     Coordinator,
     Membership,
     ParameterServer,

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from neural.model import ParameterPart
+from dmlgbm.neural.model import ParameterPart
 
 
 def momentum_steps(

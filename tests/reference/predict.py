@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from gbdt.tree import Tree
+from dmlgbm.gbdt.model.tree import Tree
 
 
 def leaf_of(tree: Tree, row: Sequence[float], child: int = 0) -> int:

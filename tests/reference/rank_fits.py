@@ -10,14 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from collectives import Communicator
-from collectives.launch import run_threads
-from gbdt.bin_sample import taken
-from gbdt.evaluation import EvaluationSet
-from gbdt.metrics import Metric
-from gbdt.objectives import ObjectiveSettings
-from gbdt.parameters import BinningParameters, TrainParameters
-from gbdt.partition_binning import (
+from dmlgbm.collectives import Communicator
+from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
+from dmlgbm.gbdt.data.bin_sample import taken
+from dmlgbm.gbdt.data.partition_binning import (
     BinnedPartition,
     BinningPlan,
     bin_partition,
@@ -25,7 +22,11 @@ from gbdt.partition_binning import (
     sample_rows,
     summarise_columns,
 )
-from gbdt.ranks.rank import (
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, SparseColumn, Table
+from dmlgbm.gbdt.metrics import Metric
+from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.ranks.rank import (
     EvaluationPart,
     PartitionRows,
     RankData,
@@ -35,8 +36,7 @@ from gbdt.ranks.rank import (
     RankTask,
     train_rank,
 )
-from gbdt.table import CategoricalColumn, NumericColumn, SparseColumn, Table
-from gbdt.training import TrainingResult, train
+from dmlgbm.gbdt.training import TrainingResult, train
 
 FloatArray = npt.NDArray[np.float64]
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from collectives.parameter_server import Membership, ParameterServer, Store, nodes
-from collectives.parameter_server.messages import Message
-from collectives.parameter_server.server_core import ServerCore
+from dmlgbm.collectives.parameter_server import Membership, ParameterServer, Store, nodes
+from dmlgbm.collectives.parameter_server.messages import Message
+from dmlgbm.collectives.parameter_server.server_core import ServerCore
 
 KillPoint = tuple[str, int, str]
 

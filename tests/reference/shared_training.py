@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from neural.model import Model, Pass
+from dmlgbm.neural.model import Model, Pass
 
 
 def gradient(model: Model, X: np.ndarray, y: np.ndarray, rows: np.ndarray, weights: np.ndarray) -> np.ndarray:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from typing import Any
 
-from collectives.parameter_server.codec import decode, encode
-from collectives.parameter_server.coordinator_core import CoordinatorCore, StorePlan
-from collectives.parameter_server.replica import ServerName
-from collectives.parameter_server.server_core import COORDINATOR, ServerCore
-from collectives.parameter_server.worker_core import Result, WorkerCore
+from dmlgbm.collectives.parameter_server.codec import decode, encode
+from dmlgbm.collectives.parameter_server.coordinator_core import CoordinatorCore, StorePlan
+from dmlgbm.collectives.parameter_server.replica import ServerName
+from dmlgbm.collectives.parameter_server.server_core import COORDINATOR, ServerCore
+from dmlgbm.collectives.parameter_server.worker_core import Result, WorkerCore
 
 TICK_SECONDS = 0.02
 Program = Generator[Callable[[WorkerCore, float], int], Result, None]

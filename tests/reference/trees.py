@@ -14,14 +14,14 @@ from math import ceil
 import numpy as np
 import numpy.typing as npt
 
-from gbdt.dataset import Dataset
-from gbdt.feature_bins import CategoricalBins, FeatureBins
-from gbdt.grower import TreeGrower
-from gbdt.parameters import TrainParameters
-from gbdt.quantisation import Quantised, quantise
-from gbdt.row_numbers import whole_table
-from gbdt.table import CategoricalColumn, Column, SparseColumn, Table
-from gbdt.threads import Workers
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.feature_bins import CategoricalBins, FeatureBins
+from dmlgbm.gbdt.data.row_numbers import whole_table
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, SparseColumn, Table
+from dmlgbm.gbdt.growth.grower import TreeGrower
+from dmlgbm.gbdt.growth.quantisation import Quantised, quantise
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.threads import Workers
 
 IntArray = npt.NDArray[np.int64]
 

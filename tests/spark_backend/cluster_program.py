@@ -21,7 +21,7 @@ from spark_tables import mixed_frame, on_spark
 from spark_tables import signal as signal_of
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor, GridSearchCV
-from gbdt.threads import limited_threads
+from dmlgbm.gbdt.system.cores import limited_threads
 
 
 class SlowTree(DecisionTreeClassifier):

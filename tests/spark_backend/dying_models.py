@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from neural import DMLMLPClassifier
+from dmlgbm.neural import DMLMLPClassifier
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,7 @@ import pytest
 from dying_models import DyingClassifier
 from spark_tables import on_spark
 
-from neural import DMLLinearRegressor, DMLMLPClassifier
+from dmlgbm.neural import DMLLinearRegressor, DMLMLPClassifier
 
 # The first fit may have to wait for a Java machine, and for workers that compile.
 pytestmark = pytest.mark.timeout(400)

@@ -19,7 +19,7 @@ from sklearn.exceptions import FitFailedWarning
 from sklearn.tree import DecisionTreeClassifier
 
 from dmlgbm import DMLGBMClassifier, GridSearchCV, RandomizedSearchCV
-from tuning.executors.base import ExecutorError
+from dmlgbm.tuning.executors.base import ExecutorError
 
 
 @pytest.fixture(scope="module")

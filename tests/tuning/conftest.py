@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import make_classification
 
-from tuning.executors.worker_pool import stop_idle_workers
+from dmlgbm.tuning.executors.worker_pool import stop_idle_workers
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from sklearn import model_selection
 
-from tuning import driver, search
-from tuning.executors.worker_pool import stop_idle_workers
+from dmlgbm.tuning import driver, search
+from dmlgbm.tuning.executors.worker_pool import stop_idle_workers
 
 CLASSES = ("GridSearchCV", "RandomizedSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV")
 ran: Counter[str] = Counter()

@@ -13,7 +13,7 @@ import numpy as np
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.tree import DecisionTreeClassifier
 
-from sklearn_api import DMLGBMClassifier
+from dmlgbm.sklearn_api import DMLGBMClassifier
 
 
 class TracedTree(DecisionTreeClassifier):

@@ -12,10 +12,10 @@ from search_equality import require_same_results
 from sklearn.experimental import enable_halving_search_cv  # noqa: F401
 from sklearn.metrics import make_scorer
 
-from sklearn_api import DMLGBMClassifier, DMLGBMRegressor
-from tuning.search import GridSearchCV, HalvingGridSearchCV
-from tuning.sharing import shared_fit
-from tuning.validation import cross_validate
+from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRegressor
+from dmlgbm.tuning.search import GridSearchCV, HalvingGridSearchCV
+from dmlgbm.tuning.sharing import shared_fit
+from dmlgbm.tuning.validation import cross_validate
 
 GRID = {"n_estimators": [2, 4], "num_leaves": [3, 5]}
 N_CALLS = 4 * 3

@@ -16,7 +16,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
 from dmlgbm import HyperbandSearchCV, OptunaSearchCV
-from tuning.search_run import SearchStoppedWarning
+from dmlgbm.tuning.search_run import SearchStoppedWarning
 
 optuna = pytest.importorskip("optuna")
 optuna.logging.set_verbosity(optuna.logging.WARNING)

@@ -14,8 +14,8 @@ from sklearn.pipeline import Pipeline
 
 import dmlgbm
 from dmlgbm import DMLGBMClassifier, GridSearchCV, HyperbandSearchCV
-from tuning.executors import registry
-from tuning.executors.base import ExecutorError
+from dmlgbm.tuning.executors import registry
+from dmlgbm.tuning.executors.base import ExecutorError
 
 
 def test_unknown_parameters_are_refused_before_anything_runs(rows: Any, tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from sklearn import model_selection
 from sklearn.exceptions import FitFailedWarning
 
 from dmlgbm import GridSearchCV, HalvingGridSearchCV, HyperbandSearchCV
-from tuning.outcomes import WorkerLostError
-from tuning.search_run import SearchStoppedWarning
+from dmlgbm.tuning.outcomes import WorkerLostError
+from dmlgbm.tuning.search_run import SearchStoppedWarning
 
 GRID = {"max_depth": [1, 2, 3, 4]}
 

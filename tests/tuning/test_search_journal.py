@@ -17,7 +17,7 @@ from search_models import TracedTree, fits_in
 from sklearn import model_selection
 
 from dmlgbm import GridSearchCV, HyperbandSearchCV, cross_validate
-from tuning.journal import JournalError
+from dmlgbm.tuning.journal import JournalError
 
 GRID = {"max_depth": [1, 2, 3]}
 

@@ -18,9 +18,9 @@ from sklearn import model_selection
 from sklearn.base import clone
 
 from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score, cross_validate
-from tuning import collections
-from tuning.executors.base import ExecutorError
-from tuning.executors.dask import DaskExecutor
+from dmlgbm.tuning import collections
+from dmlgbm.tuning.executors.base import ExecutorError
+from dmlgbm.tuning.executors.dask import DaskExecutor
 
 GRID = {"max_depth": [1, 2, 3, 4]}
 
@@ -98,7 +98,7 @@ def test_nothing_is_left_on_the_cluster(client: Client, rows: Any) -> None:
 
 
 def _searches_kept() -> int:
-    from tuning.executors import dask
+    from dmlgbm.tuning.executors import dask
 
     return len(dask._searches)
 

@@ -17,10 +17,10 @@ from sklearn.metrics import balanced_accuracy_score, make_scorer
 from sklearn.tree import DecisionTreeClassifier
 
 from dmlgbm import GridSearchCV, HyperbandSearchCV, OptunaSearchCV, plot_search
-from tuning.asynchronous import Step, Trial
-from tuning.calls import FitCall
-from tuning.hyperband import Bracket, bracket_sizes
-from tuning.progress import ProgressLine
+from dmlgbm.tuning.asynchronous import Step, Trial
+from dmlgbm.tuning.calls import FitCall
+from dmlgbm.tuning.hyperband import Bracket, bracket_sizes
+from dmlgbm.tuning.progress import ProgressLine
 
 SPACE = {"max_depth": [1, 2, 3, 4, 5, 6], "random_state": [0, 1, 2, 3]}
 

@@ -15,14 +15,14 @@ from sklearn.model_selection import ParameterGrid
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-from sklearn_api import DMLGBMClassifier
-from tuning.calls import FitCall, SearchData, SharedArguments
-from tuning.plan import WorkUnit, plan_singly, planner_for
-from tuning.sharing.hooks import content_key
-from tuning.sharing.planner import plan_sharing
-from tuning.sharing.prefixes import prefix_keys
-from tuning.sharing.shared_fit import run_sharing, run_sharing_and_keep
-from tuning.sharing.store import Store
+from dmlgbm.sklearn_api import DMLGBMClassifier
+from dmlgbm.tuning.calls import FitCall, SearchData, SharedArguments
+from dmlgbm.tuning.plan import WorkUnit, plan_singly, planner_for
+from dmlgbm.tuning.sharing.hooks import content_key
+from dmlgbm.tuning.sharing.planner import plan_sharing
+from dmlgbm.tuning.sharing.prefixes import prefix_keys
+from dmlgbm.tuning.sharing.shared_fit import run_sharing, run_sharing_and_keep
+from dmlgbm.tuning.sharing.store import Store
 
 
 def data_for(estimator: Any) -> SearchData:

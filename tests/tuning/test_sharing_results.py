@@ -18,10 +18,10 @@ from sklearn.model_selection import GroupKFold, KFold, ShuffleSplit
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 
-from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
-from tuning.search import GridSearchCV, HalvingGridSearchCV
-from tuning.sharing import shared_fit
-from tuning.sharing.store import Store
+from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm.tuning.search import GridSearchCV, HalvingGridSearchCV
+from dmlgbm.tuning.sharing import shared_fit
+from dmlgbm.tuning.sharing.store import Store
 
 N_ROWS = 240
 

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from tuning.calls import FitCall
-from tuning.executors.local import LocalExecutor
-from tuning.plan import WorkUnit
+from dmlgbm.tuning.calls import FitCall
+from dmlgbm.tuning.executors.local import LocalExecutor
+from dmlgbm.tuning.plan import WorkUnit
 
 
 @pytest.fixture

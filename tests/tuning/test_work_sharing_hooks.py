@@ -13,7 +13,7 @@ import pytest
 from sklearn.base import clone
 from sklearn.exceptions import DataConversionWarning
 
-from sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 
 N_ROWS = 700
 

@@ -7,7 +7,7 @@ thread.
 
 A new executor is one file with a class that follows `Executor`, and a line in `tuning/executors/registry.py`. On a
 worker it builds a `SearchData` (one a search, so that `memory` lasts from unit to unit) and calls
-`tuning.plan.run_unit` inside `tuning.executors.worker_threads.fit_environment(n_threads)`.
+`dmlgbm.tuning.plan.run_unit` inside `dmlgbm.tuning.executors.worker_threads.fit_environment(n_threads)`.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-from tuning.calls import SharedArguments, Split
-from tuning.plan import UnitResult, WorkUnit
+from dmlgbm.tuning.calls import SharedArguments, Split
+from dmlgbm.tuning.plan import UnitResult, WorkUnit
 
 
 @dataclass(frozen=True)

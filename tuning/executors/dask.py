@@ -21,13 +21,13 @@ from typing import Any
 import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker
 
-from tuning.calls import SearchData, SharedArguments, Split
-from tuning.executors import wire
-from tuning.executors.base import Done, Event, ExecutorError, Lost
-from tuning.executors.dask_seat import Seat, outside_of_a_task
-from tuning.executors.stoppable import StoppableUnits
-from tuning.executors.worker_threads import fit_environment
-from tuning.plan import UnitResult, WorkUnit, run_unit
+from dmlgbm.tuning.calls import SearchData, SharedArguments, Split
+from dmlgbm.tuning.executors import wire
+from dmlgbm.tuning.executors.base import Done, Event, ExecutorError, Lost
+from dmlgbm.tuning.executors.dask_seat import Seat, outside_of_a_task
+from dmlgbm.tuning.executors.stoppable import StoppableUnits
+from dmlgbm.tuning.executors.worker_threads import fit_environment
+from dmlgbm.tuning.plan import UnitResult, WorkUnit, run_unit
 
 _POLL_SECONDS = 0.5
 _SECONDS_KNOWN = 1.0

@@ -12,12 +12,12 @@ from itertools import islice
 from multiprocessing.connection import wait
 from time import monotonic
 
-from gbdt.threads import available_threads
-from tuning.calls import SharedArguments, Split
-from tuning.executors import wire
-from tuning.executors.base import Done, Event, Lost
-from tuning.executors.worker_pool import SHARED, Worker, give_back, packed, take_pool
-from tuning.plan import WorkUnit
+from dmlgbm.gbdt.system.cores import available_threads
+from dmlgbm.tuning.calls import SharedArguments, Split
+from dmlgbm.tuning.executors import wire
+from dmlgbm.tuning.executors.base import Done, Event, Lost
+from dmlgbm.tuning.executors.worker_pool import SHARED, Worker, give_back, packed, take_pool
+from dmlgbm.tuning.plan import WorkUnit
 
 # How far ahead a free worker looks for a unit that suits it.
 _UNITS_LOOKED_AT = 256

@@ -15,11 +15,11 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import recv_handle
 from typing import Any
 
-from tuning.calls import SearchData, SharedArguments, Split
-from tuning.executors import wire
-from tuning.executors.base import ExecutorError
-from tuning.executors.worker_threads import fit_environment
-from tuning.plan import UnitResult, WorkUnit, run_unit
+from dmlgbm.tuning.calls import SearchData, SharedArguments, Split
+from dmlgbm.tuning.executors import wire
+from dmlgbm.tuning.executors.base import ExecutorError
+from dmlgbm.tuning.executors.worker_threads import fit_environment
+from dmlgbm.tuning.plan import UnitResult, WorkUnit, run_unit
 
 IDLE_SECONDS = 120.0
 SHARED = "shared arguments"

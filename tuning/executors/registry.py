@@ -15,15 +15,15 @@ from typing import Any
 import joblib
 from joblib.parallel import get_active_backend
 
-from gbdt.threads import available_threads
-from tuning.executors.base import Executor, ExecutorError
-from tuning.executors.worker_threads import inside_a_unit
+from dmlgbm.gbdt.system.cores import available_threads
+from dmlgbm.tuning.executors.base import Executor, ExecutorError
+from dmlgbm.tuning.executors.worker_threads import inside_a_unit
 
 # Module and function of each distributed backend, and the packages it needs. The function takes the client or session
 # (None: find one) and n_jobs (None: all workers).
 _DISTRIBUTED = {
-    "dask": ("tuning.executors.dask", "open_dask", "dask and distributed", "pip install dask distributed"),
-    "spark": ("tuning.executors.spark", "open_spark", "pyspark", 'pip install "dmlgbm[spark]"'),
+    "dask": ("dmlgbm.tuning.executors.dask", "open_dask", "dask and distributed", "pip install dask distributed"),
+    "spark": ("dmlgbm.tuning.executors.spark", "open_spark", "pyspark", 'pip install "dmlgbm[spark]"'),
 }
 NAMES = ("auto", "local", *_DISTRIBUTED)
 
@@ -124,10 +124,10 @@ def _open_local(n_jobs: int | None) -> Executor:
     _, configured = get_active_backend()
     n_workers = _n_workers(configured if n_jobs is None else n_jobs)
     if n_workers == 1 or inside_a_unit():
-        from tuning.executors.serial import SerialExecutor
+        from dmlgbm.tuning.executors.serial import SerialExecutor
 
         return SerialExecutor()
-    from tuning.executors.local import LocalExecutor
+    from dmlgbm.tuning.executors.local import LocalExecutor
 
     return LocalExecutor(n_workers, max(1, available_threads() // n_workers))
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
-from gbdt.threads import available_threads
-from tuning.calls import SearchData, SharedArguments, Split
-from tuning.executors.base import Done, Event
-from tuning.plan import WorkUnit, run_unit
+from dmlgbm.gbdt.system.cores import available_threads
+from dmlgbm.tuning.calls import SearchData, SharedArguments, Split
+from dmlgbm.tuning.executors.base import Done, Event
+from dmlgbm.tuning.plan import WorkUnit, run_unit
 
 
 class SerialExecutor:

@@ -25,11 +25,11 @@ from pyspark import SparkContext, inheritable_thread_target
 from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
-from tuning.calls import SearchData, SharedArguments, Split
-from tuning.executors import wire
-from tuning.executors.base import Done, Event, ExecutorError, Lost
-from tuning.executors.worker_threads import fit_environment
-from tuning.plan import UnitResult, WorkUnit, run_unit
+from dmlgbm.tuning.calls import SearchData, SharedArguments, Split
+from dmlgbm.tuning.executors import wire
+from dmlgbm.tuning.executors.base import Done, Event, ExecutorError, Lost
+from dmlgbm.tuning.executors.worker_threads import fit_environment
+from dmlgbm.tuning.plan import UnitResult, WorkUnit, run_unit
 
 _POLL_SECONDS = 0.5
 _SECONDS_TO_CANCEL = 5.0

@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import cloudpickle
 
-from tuning.plan import UnitResult
+from dmlgbm.tuning.plan import UnitResult
 
 _ALIGNMENT = 64
 _SHARED_MEMORY = Path("/dev/shm")

@@ -17,16 +17,16 @@ from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
 from typing import Any
 
-from gbdt.machine_code.python_process import python_command, python_environment
-from tuning.executors import wire
-from tuning.executors.base import ExecutorError
-from tuning.executors.local_worker import SHARED
+from dmlgbm.gbdt.system.python_process import python_command, python_environment
+from dmlgbm.tuning.executors import wire
+from dmlgbm.tuning.executors.base import ExecutorError
+from dmlgbm.tuning.executors.local_worker import SHARED
 
 # A worker that cannot import what it needs sends the reason as its only message; no pickle begins like this.
 _CANNOT_START = b"cannot start: "
 _PROGRAM = f"""
 try:
-    from tuning.executors.local_worker import main
+    from dmlgbm.tuning.executors.local_worker import main
 except BaseException:
     import os, traceback
     reason = {_CANNOT_START!r} + traceback.format_exc().encode()

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 
 from joblib import parallel_config
 
-from gbdt.threads import limited_threads
+from dmlgbm.gbdt.system.cores import limited_threads
 
 _inside: ContextVar[bool] = ContextVar("inside a unit", default=False)
 

@@ -15,9 +15,9 @@ from typing import Any
 from sklearn.base import clone
 from sklearn.model_selection import _validation
 
-from tuning.calls import FitCall, FitResult, SearchData
-from tuning.sharing.fold_rows import FoldRows, fold_rows, writes_to_nothing
-from tuning.sharing.hooks import has_hooks
+from dmlgbm.tuning.calls import FitCall, FitResult, SearchData
+from dmlgbm.tuning.sharing.fold_rows import FoldRows, fold_rows, writes_to_nothing
+from dmlgbm.tuning.sharing.hooks import has_hooks
 
 _KNOWN = {
     "scorer", "verbose", "fit_params", "score_params", "error_score", "return_train_score", "return_parameters",

@@ -16,8 +16,8 @@ from sklearn.metrics._scorer import _BaseScorer, _MultimetricScorer, _Passthroug
 from sklearn.model_selection._validation import _score
 from sklearn.utils.metaestimators import _safe_split
 
-from tuning.calls import SearchData
-from tuning.sharing.store import slices_store
+from dmlgbm.tuning.calls import SearchData
+from dmlgbm.tuning.sharing.store import slices_store
 
 # Some versions of scikit-learn warn of targets where more than half of the values differ from each other.
 _ROWS_PER_CLASS = 4

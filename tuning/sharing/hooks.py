@@ -1,7 +1,7 @@
 """What an estimator must offer to take part, and what can be said of a fit before it runs.
 
-The hooks are found by name; `sklearn_api/work_sharing.py` describes them. An estimator that was pickled and read again
-must still be able to `advance`, if more slowly.
+The hooks are found by name; `sklearn_api/sharing/work_sharing.py` describes them. An estimator that was pickled and
+read again must still be able to `advance`, if more slowly.
 """
 
 from __future__ import annotations

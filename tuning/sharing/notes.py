@@ -6,9 +6,9 @@ from typing import Any
 
 from sklearn.base import clone
 
-from tuning.calls import FitCall, SearchData
-from tuning.sharing.hooks import has_hooks
-from tuning.sharing.prefixes import is_plain_pipeline, why_step_is_fitted_anew
+from dmlgbm.tuning.calls import FitCall, SearchData
+from dmlgbm.tuning.sharing.hooks import has_hooks
+from dmlgbm.tuning.sharing.prefixes import is_plain_pipeline, why_step_is_fitted_anew
 
 
 def notes_on_sharing(call: FitCall, data: SearchData) -> list[str]:

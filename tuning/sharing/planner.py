@@ -14,11 +14,11 @@ from typing import Any, TypeAlias
 
 from sklearn.base import clone
 
-from tuning.calls import FitCall, SearchData
-from tuning.plan import WorkUnit, plan_singly
-from tuning.sharing.hooks import FitDescription, content_key, described, has_hooks
-from tuning.sharing.prefixes import is_plain_pipeline, prefix_keys
-from tuning.sharing.shared_fit import run_sharing, run_sharing_and_keep
+from dmlgbm.tuning.calls import FitCall, SearchData
+from dmlgbm.tuning.plan import WorkUnit, plan_singly
+from dmlgbm.tuning.sharing.hooks import FitDescription, content_key, described, has_hooks
+from dmlgbm.tuning.sharing.prefixes import is_plain_pipeline, prefix_keys
+from dmlgbm.tuning.sharing.shared_fit import run_sharing, run_sharing_and_keep
 
 
 def can_share(estimator: Any) -> bool:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from sklearn.pipeline import Pipeline
 
-from tuning.sharing.hooks import content_key, has_hooks
-from tuning.sharing.store import rows_store
+from dmlgbm.tuning.sharing.hooks import content_key, has_hooks
+from dmlgbm.tuning.sharing.store import rows_store
 
 if TYPE_CHECKING:
-    from tuning.sharing.shared_fit import UnitWork
+    from dmlgbm.tuning.sharing.shared_fit import UnitWork
 
 
 def is_plain_pipeline(estimator: Any) -> bool:

@@ -11,8 +11,8 @@ from sklearn.base import clone
 from sklearn.utils.metaestimators import _safe_split
 from sklearn.utils.validation import _check_method_params
 
-from tuning.calls import SearchData
-from tuning.plan import WorkUnit
+from dmlgbm.tuning.calls import SearchData
+from dmlgbm.tuning.plan import WorkUnit
 
 
 def prepared_for(unit: WorkUnit, data: SearchData) -> Any:

@@ -15,13 +15,13 @@ from typing import Any
 
 from sklearn.base import clone
 
-from tuning.calls import FitCall, FitResult, SearchData, run_call
-from tuning.plan import Counters
-from tuning.sharing.fold_calls import fold_calls
-from tuning.sharing.fold_rows import FoldRows
-from tuning.sharing.hooks import FitDescription, described, has_hooks
-from tuning.sharing.prefixes import fit_pipeline, is_plain_pipeline
-from tuning.sharing.store import rows_store, runs_store
+from dmlgbm.tuning.calls import FitCall, FitResult, SearchData, run_call
+from dmlgbm.tuning.plan import Counters
+from dmlgbm.tuning.sharing.fold_calls import fold_calls
+from dmlgbm.tuning.sharing.fold_rows import FoldRows
+from dmlgbm.tuning.sharing.hooks import FitDescription, described, has_hooks
+from dmlgbm.tuning.sharing.prefixes import fit_pipeline, is_plain_pipeline
+from dmlgbm.tuning.sharing.store import rows_store, runs_store
 
 # Pickling a run leaves its scores behind, which with many rows are far larger than its trees, and makes these smaller.
 _BYTES_KEPT_AS_THEY_ARE = 128 << 10

@@ -10,7 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from typing import Any
 
-from tuning.calls import SearchData
+from dmlgbm.tuning.calls import SearchData
 
 # Prepared folds and the output of pipeline steps: some of each, for folds of a few million values.
 ROWS_BYTES = 256 << 20

@@ -1,0 +1,1 @@
+"""How processes and threads become ranks: addresses, handshakes, the mesh, launching."""

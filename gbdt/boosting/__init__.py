@@ -1,0 +1,1 @@
+"""How trees become a model: the boosting loop, evaluation, early stopping and training in stages."""

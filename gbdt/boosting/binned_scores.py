@@ -1,0 +1,66 @@
+"""Scores of binned rows after trees that were grown over the same bins.
+
+Thresholds of such trees are bounds of bins, so a row goes the same way by its bins as by its values, and scores that
+are added up tree by tree have the bits that training gave them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.kernels.layout import NODE, RecordArray
+from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, label_rows
+from dmlgbm.gbdt.kernels.partition import route_rows
+from dmlgbm.gbdt.model.tree import Tree
+
+
+def add_trees(dataset: Dataset, trees: Sequence[Tree], scores: npt.NDArray[np.float64]) -> None:
+    """Add trees, in the order they were grown, to scores [output, row]; tree t adds to output t % n_outputs."""
+    rows, scratch = np.empty(dataset.n_rows, np.uint32), np.empty(dataset.n_rows, np.uint32)
+    labels, goes_left = np.empty(dataset.n_rows, np.uint32), np.empty(65_536, np.uint8)
+    for number, tree in enumerate(trees):
+        nodes, categories, splits, leaves = _over_bins(dataset, tree)
+        starts, counts = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
+        rows[:] = np.arange(dataset.n_rows, dtype=np.uint32)
+        route_rows(
+            dataset.storage, dataset.plan.layout, nodes, categories, splits, goes_left, rows, scratch, starts, counts
+        )
+        label_rows(rows, starts[leaves], counts[leaves], 0, labels)
+        add_to_rows(labels, tree.leaf_value, 0, dataset.n_rows, scores[number % len(scores)])
+
+
+def _over_bins(
+    dataset: Dataset, tree: Tree
+) -> tuple[RecordArray, npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The tree's nodes over bins, the categories that go left at each, its splits in order, its leaves in order."""
+    nodes = np.zeros(2 * tree.n_nodes + 1, NODE)
+    # A split is node 0 or a child; the children of split k are nodes 2k + 1 and 2k + 2.
+    splits, leaves = np.zeros(tree.n_nodes, np.int64), np.zeros(tree.n_leaves, np.int64)
+    for k, children in enumerate(zip(tree.left.tolist(), tree.right.tolist(), strict=True)):
+        for node, child in zip((2 * k + 1, 2 * k + 2), children, strict=True):
+            if child >= 0:
+                splits[child] = node
+            else:
+                leaves[~child] = node
+    places = np.searchsorted(dataset.plan.features, tree.feature)
+    nodes["left"][splits] = 2 * np.arange(tree.n_nodes) + 1
+    nodes["feature"][splits] = places
+    nodes["missing_left"][splits] = tree.missing_left
+    lengths = np.diff(tree.category_start)
+    categories = np.zeros((len(nodes), int(lengths.max(initial=0)) + 1), np.int32)
+    for k, node in enumerate(splits.tolist()):
+        if not tree.categorical[k]:
+            first = dataset.first_bounds[places[k]]
+            n_bounds = int(dataset.plan.layout["missing_bin"][places[k]])
+            nodes["bin"][node] = np.searchsorted(dataset.bounds[first : first + n_bounds], tree.threshold[k])
+            continue
+        codes = tree.categories[tree.category_start[k] : tree.category_start[k + 1]]
+        if tree.missing_left[k]:
+            codes = np.append(codes, dataset.plan.layout["missing_bin"][places[k]])
+        nodes["bin"][node], nodes["n_categories"][node] = -1, len(codes)
+        categories[node, : len(codes)] = codes
+    return nodes, categories, splits, leaves

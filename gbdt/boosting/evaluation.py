@@ -1,0 +1,174 @@
+"""Scores of the evaluation sets while trees are added, and their metrics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.callbacks import Evaluation
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.table import Table
+from dmlgbm.gbdt.metrics import Metric
+from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
+from dmlgbm.gbdt.objectives import transform
+from dmlgbm.gbdt.threads import Workers
+
+FloatArray = npt.NDArray[np.float64]
+IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EvaluationSet:
+    """Rows that training looks at but does not learn from; categories are encoded as in training.
+
+    A set may lie in parts. `first_row_number` is where in the whole set this part begins.
+    """
+
+    name: str
+    table: Table
+    target: FloatArray
+    weight: FloatArray | None = None
+    init_score: FloatArray | None = None  # [output, row]
+    group_starts: IntArray | None = None
+    first_row_number: int = 0
+
+
+def start_scores(start: Booster, table: Table, init_score: FloatArray | None, workers: Workers) -> FloatArray:
+    """Scores before the next iteration, added up in the order of training: first scores, then tree by tree."""
+    if init_score is None and start.trees:
+        return start.forest.raw_scores(table, start.base_scores, workers=workers)
+    if init_score is None:
+        return np.repeat(start.base_scores[:, None], table.n_rows, axis=1)
+    scores = init_score + start.base_scores[:, None]
+    for iteration in range(start.n_iterations):
+        scores = start.add_iteration(scores, table, iteration, workers)
+    return scores
+
+
+class Evaluator:
+    """Keeps the scores of one evaluation set up to date, of the parts of it that are here."""
+
+    def __init__(
+        self,
+        name: str,
+        parts: Sequence[EvaluationSet],
+        start: Booster,
+        metrics: Sequence[Metric],
+        workers: Workers,
+        exchange: Exchange = ALONE,
+    ) -> None:
+        self._name = name
+        self._parts = [part for part in parts if part.table.n_rows]
+        self._metrics = metrics
+        self._workers = workers
+        self._exchange = exchange
+        self._scores = [start_scores(start, part.table, part.init_score, workers) for part in self._parts]
+        self._whole: _WholeSet | None = None
+        if not all(isinstance(metric.function, MeanMetric) for metric in metrics):
+            self._whole = _WholeSet(self._parts, exchange)
+
+    def evaluate(self, new_trees: Booster) -> list[Evaluation]:
+        """Add the trees of the last iteration and measure."""
+        for place, part in enumerate(self._parts):
+            self._scores[place] = new_trees.add_iteration(self._scores[place], part.table, 0, self._workers)
+        return self.measure(new_trees)
+
+    def measure(self, model: Booster) -> list[Evaluation]:
+        """Measure the scores as they are; the model says what they mean."""
+        several = slice(None) if model.n_outputs > 1 else 0
+        scores = [score[several] for score in self._scores]
+        predictions = [transform(model.objective, score)[several] for score in self._scores]
+        others = [metric for metric in self._metrics if not isinstance(metric.function, MeanMetric)]
+        of_scores = [metric for metric in others if metric.of_raw_scores]
+        of_predictions = [metric for metric in others if not metric.of_raw_scores]
+        values = self._means(predictions)
+        values |= self._others(of_predictions, predictions, model.n_outputs)
+        values |= self._others(of_scores, scores, model.n_outputs)
+        return [
+            Evaluation(self._name, metric.name, values[metric.name], metric.higher_is_better)
+            for metric in self._metrics
+        ]
+
+    def _means(self, predictions: list[FloatArray]) -> dict[str, float]:
+        """The metrics that are means: the parts' exact sums are added up."""
+        means = {m.name: m.function for m in self._metrics if isinstance(m.function, MeanMetric)}
+        if not means:
+            return {}
+        sums = np.zeros((len(means), *ExactMean().sums.shape), np.int64)
+        for part, prediction in zip(self._parts, predictions, strict=True):
+            for place, function in enumerate(means.values()):
+                sums[place] += function.partial_mean(part.target, prediction, part.weight, part.group_starts).sums
+        everywhere = self._exchange.sum(sums)
+        return {
+            name: function.finish(ExactMean(own))
+            for (name, function), own in zip(means.items(), everywhere, strict=True)
+        }
+
+    def _others(self, others: Sequence[Metric], predictions: list[FloatArray], n_outputs: int) -> dict[str, float]:
+        """The metrics that need all rows in one place."""
+        if not others or self._whole is None:
+            return {}
+        prediction = self._whole.joined(predictions, n_outputs)
+        values = np.zeros(len(others))
+        if prediction is not None:
+            whole = self._whole
+            for place, metric in enumerate(others):
+                values[place] = metric.function(whole.target, prediction, whole.weight, whole.group_starts)
+        decided = self._exchange.decided(values)
+        return {metric.name: float(value) for metric, value in zip(others, decided, strict=True)}
+
+
+class _WholeSet:
+    """All rows of an evaluation set in their order, in the process that leads."""
+
+    target: FloatArray
+    weight: FloatArray | None = None
+    group_starts: IntArray | None = None
+
+    def __init__(self, parts: Sequence[EvaluationSet], exchange: Exchange) -> None:
+        self._exchange = exchange
+        own = np.array([[part.first_row_number, part.table.n_rows] for part in parts], np.int64).reshape(-1, 2)
+        stretches = exchange.gathered(own.T)
+        self._order: list[tuple[int, int, int]] = []  # (rank, start, stop) in the order of rows
+        if stretches is not None:
+            placed = []
+            for rank, (firsts, lengths) in enumerate(stretches):
+                ends = np.cumsum(lengths)
+                placed += list(zip(firsts, [rank] * len(firsts), ends - lengths, ends, strict=True))
+            self._order = [(rank, int(start), int(stop)) for _, rank, start, stop in sorted(placed)]
+        target = self._collected([part.target for part in parts])
+        if target is not None:
+            self.target = target
+        given = [any(part.weight is not None for part in parts), any(part.group_starts is not None for part in parts)]
+        has_weight, has_groups = exchange.maximum(np.array(given, np.float64)).tolist()
+        if has_weight:
+            self.weight = self._collected([part.weight for part in parts if part.weight is not None])
+        if has_groups:
+            begins = self._collected([_marked_starts(part) for part in parts])
+            if begins is not None:
+                self.group_starts = np.append(np.flatnonzero(begins), len(begins)).astype(np.int64)
+
+    def joined(self, predictions: Sequence[FloatArray], n_outputs: int) -> FloatArray | None:
+        """The predictions for all rows, class-major for several outputs; None in processes that do not lead."""
+        return self._collected(predictions, (n_outputs, 0) if n_outputs > 1 else (0,))
+
+    def _collected(self, parts: Sequence[FloatArray], empty: tuple[int, ...] = (0,)) -> FloatArray | None:
+        if self._exchange.alone and len(parts) == 1:
+            return parts[0]
+        own = np.concatenate([np.zeros(empty), *parts], axis=-1)
+        everybody = self._exchange.gathered(own)
+        if everybody is None:
+            return None
+        return np.concatenate([everybody[rank][..., start:stop] for rank, start, stop in self._order], axis=-1)
+
+
+def _marked_starts(part: EvaluationSet) -> FloatArray:
+    """1 for every row with which a query begins."""
+    marks = np.zeros(part.table.n_rows)
+    if part.group_starts is not None:
+        marks[part.group_starts[:-1]] = 1.0
+    return marks

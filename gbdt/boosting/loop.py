@@ -1,0 +1,277 @@
+"""The boosting loop: gradients, one tree for each output, scores, metrics, and again.
+
+It does not ask who holds the rows: what has to be known of the rows of others comes from an `Exchange`, and trees from
+whatever grows them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from queue import SimpleQueue
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.early_stopping import EarlyStopping
+from dmlgbm.gbdt.boosting.evaluation import Evaluator
+from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, newton_values, percentile_values
+from dmlgbm.gbdt.growth.quantisation import Quantised, coarsest_level, quantise
+from dmlgbm.gbdt.growth.sampling import bag_of
+from dmlgbm.gbdt.growth.tree_building import tree_over_values
+from dmlgbm.gbdt.model.tree import Tree
+from dmlgbm.gbdt.objectives import Objective
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.threads import Workers
+
+FloatArray = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class TrainingResult:
+    """The model and how it came about."""
+
+    booster: Booster
+    evaluations: dict[str, dict[str, list[float]]]  # by set, then metric
+    best_iteration: int | None
+    best_score: dict[str, dict[str, float]] | None
+    stop_reason: str | None
+
+
+@dataclass(frozen=True)
+class TrainingRows:
+    """What is known of each training row besides its features."""
+
+    target: FloatArray
+    weight: FloatArray | None = None
+    init_score: FloatArray | None = None  # [output, row]
+    group_starts: npt.NDArray[np.int64] | None = None
+
+
+class Grower(Protocol):
+    """Whatever grows trees over the rows of a data set."""
+
+    @property
+    def words(self) -> Sequence[npt.NDArray[np.int64]]:
+        """Where the packed gradients of each of the trees are written that can be grown at once."""
+
+    def grow_together(
+        self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
+    ) -> Sequence[GrownTree]:
+        """Grow trees over all rows, or over those in `bag`; they are valid until the next call."""
+
+    def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
+        """Write the leaf of every row outside the bag to the tree's labels."""
+
+
+class BoostingRun:
+    """The arrays of one training run and one iteration over them."""
+
+    def __init__(
+        self,
+        parameters: TrainParameters,
+        dataset: Dataset,
+        loss: Objective,
+        rows: TrainingRows,
+        scores: FloatArray,
+        growers: Sequence[Grower],
+        workers: Workers,
+        exchange: Exchange = ALONE,
+    ) -> None:
+        self.parameters = parameters
+        self.scores = scores  # [output, row]
+        self._exchange = exchange
+        self._dataset = dataset
+        self._loss = loss
+        self._rows = rows
+        self._workers = workers
+        self._gradients = np.empty(scores.shape, np.float32)
+        self._hessians = np.empty((len(scores), 0 if loss.constant_hessian else dataset.n_rows), np.float32)
+        repeats = loss.weights.repeats
+        self._weightless = np.flatnonzero([] if repeats is None else repeats.counts == 0)
+        self._n_total_rows = int(exchange.sum(np.array([dataset.n_rows], np.int64))[0])
+        self._coarsest_level = coarsest_level(loss.weights.given, parameters.min_child_samples, exchange)
+        self._least_leaf_hessians = loss.least_leaf_hessians()
+        # Several growers: one thread a tree, nothing to wait for. One grower: all threads in the tree.
+        self._one_thread = Workers(1)
+        several = len(growers) > 1
+        self._output_workers = workers if several else self._one_thread
+        self._tree_workers = self._one_thread if several else workers
+        self._n_at_once = len(growers[0].words)
+        self._growers: SimpleQueue[Grower] = SimpleQueue()
+        for grower in growers:
+            self._growers.put(grower)
+
+    def iterate(self, iteration: int) -> list[Tree]:
+        """Grow the trees of one iteration (counted from 0 over the whole model) and add them to the scores."""
+        self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
+        if len(self._weightless):
+            # Rows that count no time must not say how fine the steps of the others are.
+            self._gradients[:, self._weightless] = 0.0
+            if not self._loss.constant_hessian:
+                self._hessians[:, self._weightless] = 0.0
+        bag = bag_of(self.parameters, iteration, self._dataset.segments)
+        n_outputs = self._loss.n_outputs
+        batches = [range(k, min(k + self._n_at_once, n_outputs)) for k in range(0, n_outputs, self._n_at_once)]
+        grown = self._output_workers.run_each(lambda outputs: self._grow(outputs, iteration * n_outputs, bag), batches)
+        return [tree for trees in grown for tree in trees]
+
+    def _grow(self, outputs: range, first_number: int, bag: npt.NDArray[np.uint32] | None) -> list[Tree]:
+        grower = self._growers.get()
+        try:
+            numbers = [first_number + output for output in outputs]
+            quantised = [
+                quantise(
+                    self._gradients[output],
+                    self._hessians[output],
+                    precision=self.parameters.precision,
+                    segments=self._dataset.segments,
+                    seed=self.parameters.seed,
+                    tree=number,
+                    workers=self._tree_workers,
+                    buffer=buffer,
+                    exchange=self._exchange,
+                    n_total_rows=self._n_total_rows,
+                    coarsest=self._coarsest_level,
+                    least_leaf_hessian=float(self._least_leaf_hessians[output]),
+                    repeats=self._loss.weights.repeats,
+                )
+                for output, number, buffer in zip(outputs, numbers, grower.words, strict=False)
+            ]
+            grown = grower.grow_together(quantised, bag, numbers)
+            return [
+                self._added(output, own_grown, own_quantised, grower, bag)
+                for output, own_grown, own_quantised in zip(outputs, grown, quantised, strict=True)
+            ]
+        finally:
+            self._growers.put(grower)
+
+    def _added(
+        self,
+        output: int,
+        grown: GrownTree,
+        quantised: Quantised,
+        grower: Grower,
+        bag: npt.NDArray[np.uint32] | None,
+    ) -> Tree:
+        """Give a grown tree its values and add it to the scores of all rows."""
+        parameters, workers, exchange = self.parameters, self._tree_workers, self._exchange
+        gradients, hessians, row_weights = self._gradients[output], self._hessians[output], self._loss.weights
+        values, weights = newton_values(
+            grown, gradients, hessians, quantised, parameters, workers, exchange, row_weights.repeats
+        )
+        if self._loss.leaf_percentile is not None:
+            residuals = self._rows.target - self.scores[output]
+            level, rate = self._loss.leaf_percentile, parameters.learning_rate
+            values = percentile_values(grown, residuals, row_weights.of_percentiles, level, rate, exchange)
+        largest = parameters.learning_rate * self._loss.largest_step
+        values = np.clip(values, -largest, largest)
+        if bag is not None:
+            grower.label_others(grown, bag)
+        add_to_scores(grown, values, self.scores[output], workers)
+        gain_unit = quantised.hessian_scale / quantised.gradient_scale**2
+        return tree_over_values(grown, self._dataset, gain_unit, values, weights)
+
+
+@dataclass(frozen=True)
+class Finished:
+    """Iterations of this fit that were made before, and what was measured before them and after each of them."""
+
+    trees: tuple[Tree, ...] = ()
+    evaluations: tuple[tuple[Evaluation, ...], ...] = ()
+    at_start: tuple[Evaluation, ...] = ()
+
+
+NOTHING_FINISHED = Finished()
+
+
+@dataclass(frozen=True)
+class IterationReport:
+    """What one iteration added."""
+
+    iteration: int  # 1 for the first of this fit
+    n_iterations: int  # asked for
+    new_trees: Booster  # the trees of this iteration alone
+    evaluations: list[Evaluation]
+    # What the model that training goes on from was worth, where early stopping has to know.
+    at_start: tuple[Evaluation, ...] = field(default=(), kw_only=True)
+
+
+def boost(
+    run: BoostingRun,
+    start: Booster,
+    evaluators: Sequence[Evaluator],
+    callbacks: Sequence[Callback],
+    *,
+    finished: Finished = NOTHING_FINISHED,
+    on_iteration: Callable[[IterationReport], None] | None = None,
+    exchange: Exchange = ALONE,
+) -> TrainingResult:
+    """Add iterations to `start`. Callbacks and `on_iteration` are called where the exchange leads."""
+    parameters = run.parameters
+    stopping = EarlyStopping(parameters) if parameters.early_stopping_rounds else None
+    history: dict[str, dict[str, list[float]]] = {}
+    trees: list[Tree] = [*start.trees, *finished.trees]
+    n_finished = len(finished.trees) // start.n_outputs
+    reason = None
+    at_start = finished.at_start
+    if stopping is not None and start.trees and not n_finished:
+        at_start = tuple(evaluation for evaluator in evaluators for evaluation in evaluator.measure(start))
+    if stopping is not None and at_start:
+        stopping.note(start.n_iterations, list(at_start))
+    for iteration, evaluations in enumerate(finished.evaluations, 1):
+        reason = _noted(history, stopping, start.n_iterations + iteration, list(evaluations))
+    anybody_watches = bool(exchange.maximum(np.array([len(callbacks)], np.float64))[0])
+    for iteration in range(n_finished + 1, parameters.n_estimators + 1):
+        if reason is not None:
+            break
+        new_trees = run.iterate(start.n_iterations + iteration - 1)
+        trees.extend(new_trees)
+        latest = _with_trees(start, new_trees)
+        measured = [evaluation for evaluator in evaluators for evaluation in evaluator.evaluate(latest)]
+        reason = _noted(history, stopping, start.n_iterations + iteration, measured)
+        if on_iteration is not None and exchange.leads:
+            on_iteration(IterationReport(iteration, parameters.n_estimators, latest, measured, at_start=at_start))
+        if anybody_watches:
+            state = TrainingState(iteration, parameters.n_estimators, measured, lambda: _with_trees(start, trees))
+            state.stop_reason = reason
+            for callback in callbacks if exchange.leads else ():
+                callback(state)
+            reason = _agreed(state.stop_reason, exchange)
+    booster = _with_trees(start, trees)
+    if stopping is None:
+        return TrainingResult(booster, history, None, None, reason)
+    return TrainingResult(booster, history, stopping.best_iteration, stopping.best_score, reason)
+
+
+def _noted(
+    history: dict[str, dict[str, list[float]]],
+    stopping: EarlyStopping | None,
+    iteration: int,
+    evaluations: list[Evaluation],
+) -> str | None:
+    """Append to the history; the reason to stop early, if there is one."""
+    for evaluation in evaluations:
+        history.setdefault(evaluation.set_name, {}).setdefault(evaluation.metric, []).append(evaluation.value)
+    return stopping.update(iteration, evaluations) if stopping is not None and evaluations else None
+
+
+def _agreed(reason: str | None, exchange: Exchange) -> str | None:
+    """The reason to stop of the process that leads."""
+    if exchange.alone:
+        return reason
+    letters = np.array([ord(letter) for letter in reason or ""], np.float64)
+    n_letters = int(exchange.decided(np.array([-1 if reason is None else len(letters)], np.float64))[0])
+    if n_letters < 0:
+        return None
+    return "".join(chr(int(letter)) for letter in exchange.decided(np.resize(letters, n_letters)))
+
+
+def _with_trees(start: Booster, trees: Sequence[Tree]) -> Booster:
+    return replace(start, trees=tuple(trees), metadata={})

@@ -1,0 +1,92 @@
+"""The values of a finished tree's leaves, and what they add to the scores of the rows."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.row_weights import Repeats
+from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.quantisation import Quantised
+from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
+from dmlgbm.gbdt.kernels.partition import route_rows
+from dmlgbm.gbdt.objectives.averages import percentile
+from dmlgbm.gbdt.objectives.shared_percentiles import percentiles_of_groups
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.threads import Workers
+
+FloatArray = npt.NDArray[np.float64]
+
+
+def newton_values(
+    grown: GrownTree,
+    gradients: npt.NDArray[np.float32],
+    hessians: npt.NDArray[np.float32],
+    quantised: Quantised,
+    parameters: TrainParameters,
+    workers: Workers,
+    exchange: Exchange = ALONE,
+    repeats: Repeats | None = None,
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """-T(G) / (H + l2) times the learning rate, from exact sums of the gradients as they were; and H."""
+    scales = quantised.fine_gradient_scale, quantised.fine_hessian_scale
+    times = np.empty(0, np.int64) if repeats is None else repeats.counts
+
+    def sum_part(start: int, stop: int) -> npt.NDArray[np.int64]:
+        part = np.zeros((grown.no_leaf + 1, 2), np.int64)
+        sum_leaves(grown.labels, gradients, hessians, *scales, times, start, stop, part)
+        return part
+
+    sums = exchange.sum(sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)])
+    gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
+    shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
+    # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.
+    divisor = np.maximum(hessian, parameters.min_child_weight) + parameters.reg_lambda
+    value = np.divide(-shrunk, divisor, out=np.zeros_like(shrunk), where=divisor > 0.0)
+    return parameters.learning_rate * value, hessian
+
+
+def percentile_values(
+    grown: GrownTree,
+    residuals: FloatArray,
+    weight: FloatArray | npt.NDArray[np.int64] | None,
+    share: float,
+    learning_rate: float,
+    exchange: Exchange = ALONE,
+) -> FloatArray:
+    """The weighted percentile of target - score in each leaf, times the learning rate; 0 where nothing weighs."""
+    ranges = list(zip(*grown.leaf_ranges(), strict=True))
+    if not exchange.alone:
+        rows = np.concatenate([grown.rows[start : start + count] for start, count in ranges])
+        leaves = np.repeat(np.arange(len(ranges)), [count for _, count in ranges])
+        own_weight = None if weight is None else weight[rows]
+        found = percentiles_of_groups(residuals[rows], own_weight, leaves, len(ranges), share, exchange)
+        return learning_rate * found
+    values = np.empty(len(ranges))
+    for leaf, (start, count) in enumerate(ranges):
+        rows = grown.rows[start : start + count]
+        own_weight = None if weight is None else weight[rows]
+        # Rows without weight say nothing about where their leaf should be, and a bag may be empty.
+        weightless = len(rows) == 0 if own_weight is None else not own_weight.any()
+        values[leaf] = 0.0 if weightless else learning_rate * percentile(residuals[rows], own_weight, share)
+    return values
+
+
+def add_to_scores(grown: GrownTree, leaf_value: FloatArray, scores: FloatArray, workers: Workers) -> None:
+    """Add the tree to the scores of all rows, each of which has been labelled with its leaf."""
+    workers.run_ranges(lambda a, b: add_to_rows(grown.labels, leaf_value, a, b, scores), len(scores))
+
+
+def label_others(grown: GrownTree, dataset: Dataset, bag: npt.NDArray[np.uint32]) -> None:
+    """Send the rows that the tree was not grown on down its splits, and label them."""
+    outside = np.ones(dataset.n_rows, bool)
+    outside[bag] = False
+    rows = np.flatnonzero(outside).astype(np.uint32)
+    starts, counts = np.zeros(len(grown.nodes), np.int64), np.zeros(len(grown.nodes), np.int64)
+    route_rows(
+        dataset.storage, dataset.plan.layout, grown.nodes, grown.categories, grown.splits,
+        np.empty(65_536, np.uint8), rows, np.empty_like(rows), starts, counts,
+    )  # fmt: skip
+    label_rows(rows, starts[grown.leaves], counts[grown.leaves], 0, grown.labels)

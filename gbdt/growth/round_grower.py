@@ -1,0 +1,233 @@
+"""Grows trees together with others, in rounds: keeps the tree and decides what each round does.
+
+How the leaves of a round are split, and what the others have to be told about it, is the business of a
+`LeafExpander`: one for each way to share the work. The tree is that of `TreeGrower`, bit for bit, unless the expander
+leaves out splits on purpose.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.growth.grown_tree import GrownTree, label_leaves, leaves_of
+from dmlgbm.gbdt.growth.quantisation import Quantised
+from dmlgbm.gbdt.growth.sampling import chosen_features
+from dmlgbm.gbdt.growth.split_rules import split_rules
+from dmlgbm.gbdt.kernels.compiler import for_types_of
+from dmlgbm.gbdt.kernels.layout import NODE, RecordArray
+from dmlgbm.gbdt.kernels.leaf_values import Labels
+from dmlgbm.gbdt.kernels.round_growth import (
+    CANDIDATE_WORDS,
+    CATEGORIES_PER_WORD,
+    IS_LAST,
+    N_CHOSEN,
+    N_CLAIMED,
+    N_COUNTERS,
+    N_FREE,
+    N_NODES,
+    N_PICKED,
+    any_child_has_slot,
+    close_round,
+)
+from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.threads import Workers
+
+IntArray = npt.NDArray[np.int64]
+
+
+class GrowingTree:
+    """A tree that is being grown, where the rows here are in it, and its leaves of the current round."""
+
+    quantised: Quantised
+    rules: RecordArray
+    features: IntArray
+    every_row: bool
+    n_rounds: int
+
+    def __init__(self, n_rows: int, parameters: TrainParameters, scratch: npt.NDArray[np.uint32] | None = None) -> None:
+        # Rounds may expand leaves in vain, up to as many again as the tree has.
+        self.max_splits = 2 * (parameters.num_leaves - 1)
+        n_nodes = 2 * self.max_splits + 1
+        self.nodes = np.zeros(n_nodes, NODE)
+        self.categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
+        self.starts = np.zeros(n_nodes, np.int64)
+        self.counts = np.zeros(n_nodes, np.int64)
+        self.words = np.empty((2, n_rows), np.int64)
+        self.rows = np.empty(n_rows, np.uint32)
+        # Room to rearrange rows in; trees that are expanded one after the other may share it.
+        self.scratch = np.empty(n_rows, np.uint32) if scratch is None else scratch
+        self.labels: Labels = np.empty(n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
+        self.picked = np.empty(self.max_splits + 1, np.int64)
+        self.lefts = np.empty(self.max_splits + 1, np.int64)
+        self.slots = np.empty(self.max_splits + 1, np.int64)
+        self.counters = np.zeros(N_COUNTERS, np.int64)
+        self.frontier = np.empty(parameters.num_leaves + 1, np.int64)
+        self.chosen = np.empty(parameters.num_leaves, np.int64)
+        self.free_slots = np.empty(self.n_slots, np.int64)
+        # Looked up once: the arrays stay the same.
+        self._any_child_has_slot = for_types_of(any_child_has_slot, self.nodes, self.picked, self.lefts, 0)
+        self._round_arguments = (
+            self.nodes, self.categories, self.picked, self.lefts, self.slots, self.free_slots, self.counters,
+            parameters.num_leaves, parameters.grow_policy == "depthwise", self.frontier, self.chosen,
+        )  # fmt: skip
+        self._close_round: Callable[..., None] | None = None
+
+    @property
+    def n_slots(self) -> int:
+        """Histograms that may be needed at once."""
+        return self.max_splits + 2
+
+    @property
+    def n_picked(self) -> int:
+        """Leaves of this round."""
+        return int(self.counters[N_PICKED])
+
+    @property
+    def is_last(self) -> bool:
+        """Whether nobody will ask for the splits of this round's children."""
+        return bool(self.counters[IS_LAST])
+
+    @property
+    def n_children(self) -> int:
+        """Places for candidates: two a leaf."""
+        return 2 * self.n_picked
+
+    def any_child_may_split(self) -> bool:
+        """Whether any child of this round, whose leaves have been split, has been given a histogram."""
+        return self._any_child_has_slot(self.nodes, self.picked, self.lefts, self.n_picked)
+
+    def close_round(self, candidates: IntArray) -> None:
+        """Enter what a round has found, and choose the leaves of the next one: none when the tree is complete."""
+        arguments = (self.rules, *self._round_arguments, np.ascontiguousarray(candidates))
+        if self._close_round is None:
+            self._close_round = for_types_of(close_round, *arguments)
+        self._close_round(*arguments)
+        self.n_rounds += 1
+
+
+class LeafExpander(Protocol):
+    """One way to share the work of a round."""
+
+    def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
+        """Gradient, hessian and rows of each root, over all ranks; `tree.counts[0]` are those here."""
+
+    def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
+        """Split the picked leaves of each tree (a root, which is node -1, is only searched).
+
+        Enters the children in the tree and returns the candidates [rank, child, word] for their best splits, child
+        0 and 1 being those of the first leaf; no rank's, if no child may be split.
+        """
+
+    def end_trees(self, n_trees: int) -> None:
+        """The trees are complete."""
+
+    def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
+        """Write the leaf of every row outside the bag to the tree's labels."""
+
+
+@dataclass
+class Rounds:
+    """How much growing together took."""
+
+    per_tree: list[int] = field(default_factory=list)
+    splits_in_vain: int = 0
+
+
+class RoundGrower:
+    """Grows trees over the rows of all ranks, some at a time, in buffers that are allocated once."""
+
+    def __init__(
+        self,
+        dataset: Dataset,
+        parameters: TrainParameters,
+        workers: Workers,
+        expander: LeafExpander,
+        n_at_once: int = 1,
+    ) -> None:
+        self._dataset = dataset
+        self._parameters = parameters
+        self._workers = workers
+        self._expander = expander
+        scratch = np.empty(dataset.n_rows, np.uint32)
+        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch) for _ in range(n_at_once)]
+        self.rounds = Rounds()
+
+    @property
+    def words(self) -> list[npt.NDArray[np.int64]]:
+        """Where the packed gradients of each of the trees are written that are grown at once."""
+        return [tree.words for tree in self._trees]
+
+    def grow_together(
+        self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
+    ) -> list[GrownTree]:
+        """Grow one tree for each of `quantised` over all rows, or over those in `bag`, round by round together."""
+        trees = self._trees[: len(quantised)]
+        for tree, own_quantised, number in zip(trees, quantised, numbers, strict=True):
+            self._begin(tree, own_quantised, bag, number)
+        totals = self._expander.begin_trees(trees)
+        for tree, (gradient, hessian, count) in zip(trees, totals.tolist(), strict=True):
+            root = tree.nodes[0]
+            root["gradient"], root["hessian"], root["count"] = gradient, hessian, count
+        while unfinished := [tree for tree in trees if tree.n_picked]:
+            for tree, candidates in zip(unfinished, self._expander.expand(unfinished), strict=True):
+                tree.close_round(candidates)
+        self._expander.end_trees(len(trees))
+        return [self._finished(tree) for tree in trees]
+
+    def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
+        """Write the leaf of every row outside the bag to the tree's labels."""
+        self._expander.label_others(grown, bag)
+
+    def _begin(self, tree: GrowingTree, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, number: int) -> None:
+        """Enter the root, without its sums, and make it the only leaf of the first round."""
+        parameters = self._parameters
+        n_features = len(self._dataset.plan.features)
+        tree.quantised = quantised
+        tree.features = chosen_features(n_features, parameters.colsample_bytree, parameters.seed, number)
+        tree.rules = split_rules(parameters, quantised, number, len(tree.features))
+        tree.every_row = bag is None
+        tree.n_rounds = 0
+        n_rows = self._dataset.n_rows if bag is None else len(bag)
+        if bag is not None:
+            tree.rows[:n_rows] = bag
+        tree.nodes["state"] = 0
+        root = tree.nodes[0]
+        for name, value in (("start", 0), ("depth", 0), ("left", -1), ("gain", -1.0), ("slot", -1), ("path", 0)):
+            root[name] = value
+        root["gradient"], root["hessian"], root["count"] = 0, 0, n_rows
+        tree.starts[0], tree.counts[0] = 0, n_rows
+        tree.free_slots[:] = np.arange(tree.n_slots)[::-1]
+        tree.counters[:] = 0
+        tree.counters[N_NODES], tree.counters[N_FREE] = 1, tree.n_slots - 1
+        tree.counters[N_PICKED] = 1 if n_features else 0
+        tree.picked[0], tree.lefts[0], tree.slots[0] = -1, 0, 0
+
+    def _finished(self, tree: GrowingTree) -> GrownTree:
+        splits = tree.chosen[: tree.counters[N_CHOSEN]].copy()
+        self.rounds.per_tree.append(tree.n_rounds)
+        self.rounds.splits_in_vain += int(tree.counters[N_CLAIMED]) - len(splits)
+        leaves = leaves_of(tree.nodes, splits)
+        grown = GrownTree(
+            tree.nodes, tree.categories, splits, leaves, tree.rows, tree.starts, tree.counts,
+            tree.labels, self._parameters.num_leaves,
+        )  # fmt: skip
+        label_leaves(grown, int(tree.counts[0]), tree.every_row, self._workers)
+        return grown
+
+
+def no_candidates(tree: GrowingTree) -> IntArray:
+    """What comes of a round in which no child may be split."""
+    return np.empty((0, tree.n_children, CANDIDATE_WORDS), np.int64)
+
+
+def candidate_words(layout: RecordArray, max_cat_threshold: int) -> int:
+    """Words of a candidate: room for categories only where there are categorical features."""
+    if not layout["categorical"].any():
+        return CANDIDATE_WORDS
+    return CANDIDATE_WORDS - (-max_cat_threshold // CATEGORIES_PER_WORD)

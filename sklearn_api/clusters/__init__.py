@@ -1,0 +1,1 @@
+"""Fits on Dask collections and Spark frames: partitions described, checked and handed to the learner."""

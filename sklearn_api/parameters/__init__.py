@@ -1,0 +1,1 @@
+"""Constructor parameters and arguments of `fit`: names, values, descriptions."""

@@ -1,0 +1,265 @@
+"""Parameter values: checked by type here, by range in the engine's records, when `fit` starts.
+
+scikit-learn asks for this moment: constructors and `set_params` take anything, so that searches can set parameters
+one after the other.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from dmlgbm.gbdt.parameters import BinningParameters, ParameterError, TrainParameters, names_of
+from dmlgbm.gbdt.system.cores import available_threads
+from dmlgbm.sklearn_api.tables.names import did_you_mean
+from dmlgbm.sklearn_api.watching.scoring import check_scoring
+from dmlgbm.sklearn_api.watching.stopping import names_to_watch, stopping_rounds
+
+_MOST_LEAVES = 131_072
+_LARGEST_SEED = 2**64 - 1
+_LARGEST_DRAWN_SEED = 2**31 - 1
+
+_WHOLE_NUMBERS = (
+    *("n_estimators", "num_leaves", "max_depth", "max_bin", "subsample_for_bin", "min_child_samples"),
+    "min_data_in_bin",
+    *("subsample_freq", "max_cat_threshold", "max_cat_to_onehot", "min_data_per_group", "early_stopping_rounds"),
+    *("lambdarank_truncation_level", "top_k", "max_restarts"),
+)
+_NUMBERS = (
+    *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
+    *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
+    *("early_stopping_min_delta", "worker_timeout"),
+)
+_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
+_FLAGS = ("first_metric_only", "warm_start")
+_CHOICES = {
+    "handle_unknown": ("missing", "error"),
+    "importance_type": ("split", "gain"),
+    "tree_learner": ("auto", "data", "feature", "voting"),
+}
+
+# What other libraries call our objectives; the values are ours.
+OBJECTIVE_ALIASES = {
+    **dict.fromkeys(("binary", "binary:logistic", "binary_crossentropy"), "binary"),
+    **dict.fromkeys(("multiclass", "softmax", "multi:softprob", "categorical_crossentropy"), "multiclass"),
+    **dict.fromkeys(
+        ("regression", "regression_l2", "l2", "mse", "squared_error", "mean_squared_error", "reg:squarederror"),
+        "regression",
+    ),
+    **dict.fromkeys(
+        ("regression_l1", "l1", "mae", "absolute_error", "mean_absolute_error", "reg:absoluteerror"), "regression_l1"
+    ),
+    **dict.fromkeys(("quantile", "reg:quantileerror"), "quantile"),
+    **dict.fromkeys(("poisson", "count:poisson"), "poisson"),
+    **dict.fromkeys(("lambdarank", "rank:ndcg"), "lambdarank"),
+}
+
+
+@dataclass(frozen=True)
+class EngineParameters:
+    """The two records that the engine trains by."""
+
+    train: TrainParameters
+    binning: BinningParameters
+    limits_leaves: bool = True  # False for num_leaves=None
+
+    def for_rows(self, n_rows: int) -> EngineParameters:
+        """Without a limit of leaves, as many as trees of so many rows can have: what is never reached costs memory."""
+        if self.limits_leaves:
+            return self
+        most = min(n_rows // max(1, self.train.min_child_samples), _MOST_LEAVES)
+        if 0 < self.train.max_depth < _MOST_LEAVES.bit_length():
+            most = min(most, 1 << self.train.max_depth)
+        return replace(self, train=replace(self.train, num_leaves=max(2, most)))
+
+
+def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) -> EngineParameters:
+    """Check every parameter of an estimator and turn those that the engine knows into its records.
+
+    `has_sets` says whether `fit` got evaluation sets.
+    """
+    check_types(parameters)
+    seed = seed_of(parameters["random_state"])
+    in_record = {name: parameters[name] for name in names_of(TrainParameters) if name in parameters}
+    in_record["early_stopping_rounds"] = stopping_rounds(parameters, has_sets=has_sets)
+    in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
+    # A scorer is the first metric, and watched instead of all others.
+    in_record["first_metric_only"] = bool(parameters["first_metric_only"] or parameters.get("scoring") is not None)
+    if in_record["max_depth"] is None:
+        in_record["max_depth"] = -1
+    limits_leaves = in_record["num_leaves"] is not None
+    if not limits_leaves:
+        in_record["num_leaves"] = _MOST_LEAVES
+    train = TrainParameters(**_plain(in_record), seed=seed, n_threads=n_threads_of(parameters["n_jobs"]))
+    binning = BinningParameters(
+        max_bin=int(parameters["max_bin"]),
+        sample_rows=int(parameters["subsample_for_bin"]),
+        min_data_in_bin=int(parameters["min_data_in_bin"]),
+        seed=seed,
+    )
+    return EngineParameters(train, binning, limits_leaves)
+
+
+def is_whole_number(value: object) -> bool:
+    """A bool is an int to Python, but not to whoever wrote it."""
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_number(value: object) -> bool:
+    """Whether a value is a real number, of Python or numpy."""
+    return is_whole_number(value) or isinstance(value, float | np.floating)
+
+
+def check_types(parameters: Mapping[str, Any]) -> None:
+    """Whether numbers are numbers, and the ranges of the parameters that the engine does not see."""
+    for names, is_allowed, wanted in (
+        (_WHOLE_NUMBERS, is_whole_number, "a whole number"),
+        (_NUMBERS, is_number, "a number"),
+    ):
+        for name in names:
+            value = parameters.get(name, 0)
+            if not is_allowed(value) and not (value is None and name in _MAY_BE_NONE):
+                raise TypeError(f"{name} must be {wanted}, got {value!r} of type {type(value).__name__}.")
+    asked = parameters["early_stopping"]
+    if not isinstance(asked, bool | np.bool_) and not (isinstance(asked, str) and asked == "auto"):
+        raise TypeError(f'early_stopping must be True, False or "auto", got {asked!r}.')
+    check_scoring(parameters.get("scoring"))
+    for name in _FLAGS:
+        if not isinstance(parameters[name], bool | np.bool_):
+            raise TypeError(f"{name} must be True or False, got {parameters[name]!r}.")
+    for name, choices in _CHOICES.items():
+        value = parameters[name]
+        if not isinstance(value, str) or value not in choices:
+            raise ParameterError(f"{name}={value!r} is not one of {', '.join(map(repr, choices))}.")
+    _check_ranges(parameters)
+
+
+def _check_ranges(parameters: Mapping[str, Any]) -> None:
+    for name in ("validation_fraction", "alpha"):
+        value = parameters.get(name)
+        if value is not None and not 0 < value < 1:
+            raise ParameterError(f"{name}={value!r} is out of range: it must be above 0 and below 1.")
+    rounds = parameters["early_stopping_rounds"]
+    if rounds is not None and rounds < 1:
+        raise ParameterError(f"early_stopping_rounds={rounds!r} is out of range: it must be at least 1.")
+    if parameters.get("lambdarank_truncation_level", 1) < 1:
+        level = parameters["lambdarank_truncation_level"]
+        raise ParameterError(f"lambdarank_truncation_level={level!r} is out of range: it must be at least 1.")
+    for name, least in (("top_k", 1), ("max_restarts", 0)):
+        if parameters[name] < least:
+            raise ParameterError(f"{name}={parameters[name]!r} is out of range: it must be at least {least}.")
+    if not 1 <= parameters["worker_timeout"] < float("inf"):
+        seconds = parameters["worker_timeout"]
+        raise ParameterError(f"worker_timeout={seconds!r} is out of range: it must be a finite number of at least 1.")
+    folder = parameters["checkpoint_dir"]
+    if folder is not None and not isinstance(folder, str | os.PathLike):
+        raise TypeError(f"checkpoint_dir must be None or the path of a folder, got {folder!r}.")
+    places = parameters.get("eval_at", ())
+    if not isinstance(places, Sequence | np.ndarray) or not all(is_whole_number(place) for place in places):
+        raise TypeError(f"eval_at must be a list of whole numbers of places, got {places!r}.")
+    verbose = parameters["verbose"]
+    if not isinstance(verbose, bool) and not is_whole_number(verbose):
+        raise ParameterError(
+            f"verbose={verbose!r} must be 0 or below (silent) or report every so many iterations: 1, 10, ..."
+        )
+
+
+def _plain(values: dict[str, Any]) -> dict[str, Any]:
+    """numpy's numbers as Python's, so that a model file does not depend on which the user wrote."""
+    return {name: value.item() if isinstance(value, np.generic) else value for name, value in values.items()}
+
+
+def seed_of(random_state: Any) -> int:
+    """The engine's seed: None is 0, so that fits are reproducible unless asked otherwise; a generator draws one."""
+    if random_state is None:
+        return 0
+    # RandomState and Generator, told apart by the method each one has.
+    for method in ("randint", "integers"):
+        if hasattr(random_state, method):
+            return int(getattr(random_state, method)(_LARGEST_DRAWN_SEED))
+    if not is_whole_number(random_state):
+        raise TypeError(f"random_state must be None, a whole number or a generator, got {random_state!r}.")
+    if not 0 <= random_state <= _LARGEST_SEED:
+        raise ParameterError(f"random_state={random_state!r} is out of range: it must be between 0 and 2**64 - 1.")
+    return int(random_state)
+
+
+def n_threads_of(n_jobs: Any) -> int:
+    """Threads for n_jobs: None and -1 are all that this process may use, -2 all but one, and so on."""
+    if n_jobs is None or (type(n_jobs) is int and n_jobs == -1):
+        return available_threads()
+    if not is_whole_number(n_jobs):
+        raise TypeError(f"n_jobs must be None or a whole number, got {n_jobs!r} of type {type(n_jobs).__name__}.")
+    if n_jobs == 0:
+        raise ParameterError("n_jobs=0 is out of range: write a number of threads, or None or -1 for all of them.")
+    return int(n_jobs) if n_jobs > 0 else max(1, available_threads() + 1 + int(n_jobs))
+
+
+def objective_named(
+    objective: Any, allowed: Iterable[str], default: str, estimator_name: str
+) -> str | Callable[..., Any]:
+    """The engine's name of an objective, or the user's own function."""
+    if objective is None:
+        return default
+    if callable(objective):
+        return objective
+    if not isinstance(objective, str):
+        raise TypeError(f"objective must be a name or a function, got {objective!r}.")
+    allowed = tuple(allowed)
+    name = OBJECTIVE_ALIASES.get(objective)
+    if name in allowed:
+        return name
+    if name is not None:
+        raise ParameterError(
+            f"objective={objective!r} does not fit {estimator_name}: it takes {', '.join(map(repr, allowed))}."
+        )
+    guess = did_you_mean(objective, [alias for alias, name in OBJECTIVE_ALIASES.items() if name in allowed])
+    raise ParameterError(
+        f"objective={objective!r} is not known{guess}: {estimator_name} takes {', '.join(map(repr, allowed))}."
+    )
+
+
+def step_limit(max_delta_step: Any) -> float | None:
+    """The limit of a leaf's step: None leaves it to the objective."""
+    if max_delta_step is not None and not is_number(max_delta_step):
+        raise TypeError(f"max_delta_step must be None or a number, got {max_delta_step!r}.")
+    return None if max_delta_step is None else float(max_delta_step)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """The iterations that a prediction adds up."""
+
+    first: int
+    n_iterations: int
+
+    @classmethod
+    def asked(cls, start_iteration: Any, num_iteration: Any, n_available: int, n_best: int | None = None) -> Stretch:
+        """What start_iteration and num_iteration mean, as in LightGBM: up to the best without, zero or less for all."""
+        if not is_whole_number(start_iteration):
+            raise TypeError(f"start_iteration must be a whole number, got {start_iteration!r}.")
+        if num_iteration is not None and not is_whole_number(num_iteration):
+            raise TypeError(f"num_iteration must be None or a whole number, got {num_iteration!r}.")
+        first = max(0, int(start_iteration))
+        if first and first >= n_available:
+            raise ParameterError(
+                f"start_iteration={start_iteration} is beyond the model, which has {n_available} iterations (the first "
+                "is 0)."
+            )
+        if num_iteration is None and first == 0 and n_best is not None:
+            return cls(0, n_best)
+        n_left = n_available - first
+        if num_iteration is None or num_iteration <= 0:
+            return cls(first, n_left)
+        if num_iteration > n_left:
+            warnings.warn(
+                f"num_iteration={num_iteration} is beyond the model, which has {n_left} iterations"
+                f"{f' from start_iteration={first} on' if first else ''}: all of them are used.",
+                stacklevel=7,
+            )
+        return cls(first, min(int(num_iteration), n_left))

@@ -1,0 +1,1 @@
+"""What the user passes besides parameters, checked: columns, targets, labels, weights, rows set aside."""

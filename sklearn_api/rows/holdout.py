@@ -1,0 +1,125 @@
+"""The rows that early stopping sets aside when the user gives no evaluation set.
+
+Which rows these are is a pure function of the seed and of row (or query) numbers, and exact in number: each class
+gives its share, and a query stays whole.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
+from dmlgbm.gbdt.random_keys import Purpose, random_key
+from dmlgbm.sklearn_api.rows.row_data import RowData
+
+IntArray = npt.NDArray[np.int64]
+
+# The row samples of trees are numbered from 0, so the hold-out shares its random numbers with none of them.
+_BEFORE_ALL_TREES = -1
+
+
+class Split(NamedTuple):
+    """The rows to learn from and the rows to watch, both ascending."""
+
+    training: IntArray
+    validation: IntArray
+
+
+def split_rows(n_rows: int, fraction: float, seed: int) -> Split:
+    """A random share of the rows, rounded up, for validation."""
+    _require_two(n_rows, "row")
+    n_validation = min(math.ceil(fraction * n_rows), n_rows - 1)
+    return _split(n_rows, _shuffled(n_rows, seed)[:n_validation])
+
+
+def split_classes(class_numbers: npt.NDArray[np.float64], fraction: float, seed: int) -> Split:
+    """The same share of every class, to the nearest row; a class keeps at least one row to learn from."""
+    n_rows = len(class_numbers)
+    _require_two(n_rows, "row")
+    shuffled = _shuffled(n_rows, seed)
+    by_class = shuffled[np.argsort(class_numbers[shuffled], kind="stable")]
+    counts = np.bincount(class_numbers.astype(np.intp))
+    ends = np.cumsum(counts)
+    taken = [
+        by_class[end - count : end - count + min(round(fraction * count), count - 1)]
+        for end, count in zip(ends.tolist(), counts.tolist(), strict=True)
+        if count
+    ]
+    validation = np.concatenate(taken)
+    if not len(validation):
+        # Every class is too small for its share to be a row.
+        return split_rows(n_rows, fraction, seed)
+    return _split(n_rows, validation)
+
+
+def split_groups(group_starts: IntArray, fraction: float, seed: int) -> tuple[Split, Split]:
+    """Rows and queries of both sides; whole queries are drawn."""
+    n_groups = len(group_starts) - 1
+    _require_two(n_groups, "query")
+    n_validation = min(math.ceil(fraction * n_groups), n_groups - 1)
+    groups = _split(n_groups, _shuffled(n_groups, seed)[:n_validation])
+    in_validation = np.zeros(n_groups, np.bool_)
+    in_validation[groups.validation] = True
+    of_row = np.repeat(in_validation, np.diff(group_starts))
+    return Split(np.flatnonzero(~of_row), np.flatnonzero(of_row)), groups
+
+
+def taken(data: RowData, rows: IntArray, groups: IntArray | None = None) -> RowData:
+    """The given rows of everything that belongs to rows; `groups` are the queries that they form."""
+    group_starts = None
+    if groups is not None and data.group_starts is not None:
+        group_starts = np.concatenate([[0], np.cumsum(np.diff(data.group_starts)[groups])])
+    return RowData(
+        table=taken_rows(data.table, rows),
+        target=data.target[rows],
+        weight=None if data.weight is None else data.weight[rows],
+        init_score=None if data.init_score is None else np.ascontiguousarray(data.init_score[:, rows]),
+        group_starts=group_starts,
+        row_numbers=None if data.row_numbers is None else data.row_numbers[rows],
+    )
+
+
+def taken_rows(table: Table, rows: IntArray) -> Table:
+    """The given rows of a table, ascending."""
+    return Table(tuple(_taken_column(column, rows) for column in table.columns), len(rows), table.names)
+
+
+def numbered(data: RowData) -> RowData:
+    """The rows with their numbers, so that errors name a row as the user knows it after some were left out."""
+    return data if data.row_numbers is not None else replace(data, row_numbers=np.arange(data.table.n_rows))
+
+
+def _taken_column(column: Column, rows: IntArray) -> Column:
+    if isinstance(column, CategoricalColumn):
+        return CategoricalColumn(column.codes[rows], column.categories)
+    if isinstance(column, NumericColumn):
+        return NumericColumn(column.values[rows], None if column.missing is None else column.missing[rows])
+    _, places, stored = np.intersect1d(rows, column.rows, assume_unique=True, return_indices=True)
+    return SparseColumn(places, column.values[stored], len(rows))
+
+
+def _shuffled(n: int, seed: int) -> IntArray:
+    """0..n in an order drawn by hashing (splitmix64) each number with the seed."""
+    key = random_key(seed, Purpose.ROW_SAMPLE, _BEFORE_ALL_TREES)
+    z = key + np.arange(n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return np.argsort(z ^ (z >> np.uint64(31)), kind="stable")
+
+
+def _split(n: int, validation: IntArray) -> Split:
+    in_validation = np.zeros(n, np.bool_)
+    in_validation[validation] = True
+    return Split(np.flatnonzero(~in_validation), np.flatnonzero(in_validation))
+
+
+def _require_two(n: int, unit: str) -> None:
+    if n < 2:
+        raise ValueError(
+            f"early_stopping=True cannot set a {unit} aside, because X has {n} {unit}: pass an eval_set instead."
+        )

@@ -1,0 +1,1 @@
+"""Fits that share work: rows prepared once, runs continued instead of started again."""

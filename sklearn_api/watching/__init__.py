@@ -1,0 +1,1 @@
+"""What is measured while a model learns: evaluation sets, metrics, early stopping, other libraries' callbacks."""

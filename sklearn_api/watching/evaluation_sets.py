@@ -1,0 +1,133 @@
+"""What is watched while a model learns: the evaluation sets of `fit` and the metrics of `eval_metric`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
+from dmlgbm.gbdt.objectives import ObjectiveSettings, transform
+from dmlgbm.sklearn_api.rows.row_data import RowData
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
+from dmlgbm.sklearn_api.watching.metric_functions import user_metrics
+
+# Names that mean one metric for two classes and another for more.
+_FOR_SEVERAL_CLASSES = {"logloss": "multi_logloss", "log_loss": "multi_logloss", "error": "multi_error"}
+
+
+@dataclass(frozen=True)
+class GivenSet:
+    """One evaluation set as the user passed it; `label` is what messages call it."""
+
+    name: str
+    label: str
+    X: Any
+    y: Any
+    sample_weight: Any
+    init_score: Any
+    group: Any
+    qid: Any
+
+
+def given_sets(
+    eval_set: Any,
+    eval_names: Any,
+    eval_sample_weight: Any,
+    eval_init_score: Any,
+    eval_group: Any = None,
+    eval_qid: Any = None,
+) -> list[GivenSet]:
+    """The evaluation sets of a call of `fit`: a list of (X, y), or a single pair."""
+    pairs = _pairs(eval_set)
+    n_sets = len(pairs)
+    names = [f"valid_{number}" for number in range(n_sets)] if eval_names is None else _names(eval_names, n_sets)
+    weights = _one_for_each_set(eval_sample_weight, n_sets, "eval_sample_weight")
+    scores = _one_for_each_set(eval_init_score, n_sets, "eval_init_score")
+    groups = _one_for_each_set(eval_group, n_sets, "eval_group")
+    ids = _one_for_each_set(eval_qid, n_sets, "eval_qid")
+    return [
+        GivenSet(names[k], f"eval_set[{k}]", *pairs[k], weights[k], scores[k], groups[k], ids[k]) for k in range(n_sets)
+    ]
+
+
+def watched_metrics(
+    eval_metric: Any,
+    objective: ObjectiveSettings,
+    n_outputs: int,
+    eval_at: Iterable[int],
+    example: Callable[[], RowData],
+) -> list[Metric]:
+    """The metrics to evaluate, in the order given; `example` gives rows of the first evaluation set."""
+    if eval_metric is None:
+        eval_metric = [] if objective.name == "custom" else [default_metric(objective.name)]
+    elif isinstance(eval_metric, str) or callable(eval_metric):
+        eval_metric = [eval_metric]
+    if not isinstance(eval_metric, Sequence):
+        raise TypeError(f"eval_metric must be a name, a function or a list of them, got {eval_metric!r}.")
+    metrics: dict[str, Metric] = {}
+    for entry in eval_metric:
+        if callable(entry):
+            classifies = objective.n_classes > 1
+            found = user_metrics(entry, n_outputs, classifies, example())
+            _require_new_names(found, metrics)
+        else:
+            name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
+            found = metrics_for([name], objective_alpha=objective.alpha, eval_at=eval_at)
+        metrics.update((metric.name, metric) for metric in found if metric.name not in metrics)
+    return list(metrics.values())
+
+
+def on_probabilities(metric: Metric, link: str) -> Metric:
+    """A metric for the raw scores of a classifier's own objective: it sees probabilities, as all metrics do."""
+    if metric.of_raw_scores:
+        return metric
+
+    def function(
+        target: FloatArray, score: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
+    ) -> float:
+        probability = transform(link, np.atleast_2d(score))
+        return metric.function(target, probability if score.ndim == 2 else probability[0], weight, group_starts)
+
+    return Metric(metric.name, function, metric.higher_is_better)
+
+
+def _require_new_names(found: Sequence[Metric], known: Mapping[str, Metric]) -> None:
+    """Of two functions of one name, the values of one would be lost."""
+    for metric in found:
+        if metric.name in known:
+            raise ValueError(f"eval_metric lists two metrics that are called {metric.name!r}: name them differently.")
+
+
+def _pairs(eval_set: Any) -> list[tuple[Any, Any]]:
+    if eval_set is None:
+        return []
+    pairs = [eval_set] if isinstance(eval_set, tuple) else eval_set
+    if not isinstance(pairs, list):
+        raise TypeError(f"eval_set must be a list of (X, y) pairs, got a {type(eval_set).__name__}.")
+    for number, pair in enumerate(pairs):
+        if not isinstance(pair, tuple | list) or len(pair) != 2:
+            raise ValueError(f"eval_set[{number}] must be a pair (X, y).")
+    return [(pair[0], pair[1]) for pair in pairs]
+
+
+def _names(eval_names: Any, n_sets: int) -> list[str]:
+    names = [eval_names] if isinstance(eval_names, str) else list(eval_names)
+    if len(names) != n_sets or not all(isinstance(name, str) for name in names) or len(set(names)) < n_sets:
+        raise ValueError(f"eval_names must hold {n_sets} different names, one for each evaluation set, got {names!r}.")
+    return names
+
+
+def _one_for_each_set(given: Any, n_sets: int, name: str) -> list[Any]:
+    """A list with an entry for each set; for a single set, the entry itself will do."""
+    if given is None:
+        return [None] * n_sets
+    is_list = isinstance(given, list | tuple) and all(
+        entry is None or isinstance(entry, str) or np.ndim(entry) > 0 for entry in given
+    )
+    entries = list(given) if is_list else [given]
+    if len(entries) != n_sets:
+        raise ValueError(f"{name} has {len(entries)} entries for {n_sets} evaluation sets: pass one for each set.")
+    return entries

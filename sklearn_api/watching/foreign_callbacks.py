@@ -1,0 +1,70 @@
+"""LightGBM's own callbacks, told apart by their class without importing LightGBM, as what they mean here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dmlgbm.gbdt.callbacks import Callback, TrainingState, log_evaluation, record_evaluation
+
+
+def translated(callbacks: Sequence[Callback], *, has_sets: bool) -> tuple[list[Callback], dict[str, Any]]:
+    """The callbacks with LightGBM's replaced by ours, and the parameters that its early stopping stands for."""
+    kept: list[Callback] = []
+    parameters: dict[str, Any] = {}
+    for callback in callbacks:
+        kind = type(callback)
+        if kind.__module__.partition(".")[0] != "lightgbm":
+            kept.append(callback)
+        elif kind.__name__ == "_EarlyStoppingCallback":
+            parameters |= _early_stopping(callback, has_sets=has_sets)
+        elif kind.__name__ in _TRANSLATIONS:
+            kept += _TRANSLATIONS[kind.__name__](callback)
+        else:
+            raise TypeError(
+                f"callbacks holds LightGBM's {kind.__name__}, which has no counterpart here: write a function of the "
+                "training state, such as dmlgbm.time_limit gives."
+            )
+    return kept, parameters
+
+
+def _early_stopping(callback: Any, *, has_sets: bool) -> dict[str, Any]:
+    if not getattr(callback, "enabled", True):
+        return {}
+    if not has_sets:
+        raise ValueError(
+            "lightgbm.early_stopping needs an eval_set: pass one, or set early_stopping=True to set rows aside."
+        )
+    delta = callback.min_delta
+    if isinstance(delta, list):
+        if len(set(delta)) > 1:
+            raise ValueError("lightgbm.early_stopping lists a min_delta for each metric: give one number for all.")
+        delta = delta[0] if delta else 0.0
+    return {
+        "early_stopping": True,
+        "early_stopping_rounds": callback.stopping_rounds,
+        "early_stopping_min_delta": delta,
+        "first_metric_only": callback.first_metric_only,
+    }
+
+
+def _logging(callback: Any) -> list[Callback]:
+    return [log_evaluation(callback.period)] if callback.period > 0 else []
+
+
+def _recording(callback: Any) -> list[Callback]:
+    record = callback.eval_result
+    append = record_evaluation(record)
+
+    def start_anew(state: TrainingState) -> None:
+        if state.iteration == 1:
+            record.clear()
+        append(state)
+
+    return [start_anew]
+
+
+_TRANSLATIONS: dict[str, Callable[[Any], list[Callback]]] = {
+    "_LogEvaluationCallback": _logging,
+    "_RecordEvaluationCallback": _recording,
+}
