@@ -1,15 +1,9 @@
-"""Which objects are Dask collections, and which kind, without importing Dask where nobody has."""
+"""Which kind of Dask collection a value is, without importing Dask where nobody has."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any, TypeGuard
-
-
-def is_collection(value: object) -> bool:
-    """Whether this is a Dask collection of any kind: nobody has one before importing Dask."""
-    dask = sys.modules.get("dask.base")
-    return dask is not None and bool(dask.is_dask_collection(value))
 
 
 def is_array(value: object) -> TypeGuard[Any]:

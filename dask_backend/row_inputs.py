@@ -15,8 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from dmlgbm.dask_backend.collections import is_array, is_collection, is_frame, is_series
+from dmlgbm.dask_backend.collections import is_array, is_frame, is_series
 from dmlgbm.dask_backend.shared_settings import PARTITIONS_AS_THEY_ARE
+from dmlgbm.gbdt.system.cluster_types import is_dask_collection
 
 ReadFunction = Callable[[int, Any, Mapping[str, Any]], Any]
 """From (number of the partition, piece of X, pieces of the vectors by name) to what a fit needs of them."""
@@ -82,7 +83,7 @@ class _Rows:
     def pieces_of(self, value: Any, label: str) -> list[Any]:
         if is_array(value):
             return _delayed(self._aligned_array(value, label))
-        if is_collection(value):
+        if is_dask_collection(value):
             raise TypeError(f"{label} is a {type(value).__qualname__}: pass a Dask series or array, or local values.")
         if np.ndim(value) == 0:
             return [value] * self.n_partitions

@@ -25,10 +25,10 @@ from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.atomic_file import write_atomically
 from dmlgbm.gbdt.training import TableBinner, TrainingResult
-from dmlgbm.sklearn_api.backends import snapshot, warn_of_cluster_parameters
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.clusters.partitions import Target
 from dmlgbm.sklearn_api.continuation import Start, starting_point
+from dmlgbm.sklearn_api.dispatch import snapshot, warn_of_cluster_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
 from dmlgbm.sklearn_api.fitting import NamedRows, boost, n_outputs_of
 from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings

@@ -11,9 +11,10 @@ from sklearn.base import ClassifierMixin
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.objectives import ObjectiveSettings
-from dmlgbm.sklearn_api.backends import is_collection, refuse_client
+from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput, fit_collection
+from dmlgbm.sklearn_api.dispatch import refuse_client
 from dmlgbm.sklearn_api.fitting import NamedRows, n_outputs_of
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings

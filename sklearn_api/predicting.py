@@ -16,8 +16,8 @@ import numpy.typing as npt
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.objectives import transform
-from dmlgbm.sklearn_api.backends import lazy_on_collections, of_classes, staged_on_collections
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
+from dmlgbm.sklearn_api.clusters.lazy_predictions import lazy_on_collections, of_classes, staged_on_collections
 from dmlgbm.sklearn_api.parameters.values import Stretch, n_threads_of
 from dmlgbm.sklearn_api.rows.columns import table_like
 from dmlgbm.sklearn_api.rows.labels import Labels

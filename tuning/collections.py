@@ -8,18 +8,13 @@ estimator that can train on Dask collections.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Mapping
 from typing import Any
 
+from dmlgbm.gbdt.system.cluster_types import is_dask_collection
+
 # A worker holds the data, a copy of the rows of a fold and what the fit makes of them.
 _SHARE_OF_MEMORY = 0.25
-
-
-def is_collection(value: object) -> bool:
-    """Whether this is a Dask collection: nobody has one before importing Dask."""
-    base = sys.modules.get("dask.base")
-    return base is not None and bool(base.is_dask_collection(value))
 
 
 def gathered(
@@ -28,11 +23,11 @@ def gathered(
     """X, y and fit parameters as the search needs them, and whether X stays in pieces on a cluster."""
     _refuse_spark_frames({"X": X, "y": y, **params})
     nested = (each for value in params.values() if isinstance(value, Mapping) for each in value.values())
-    if not any(map(is_collection, (X, y, *params.values(), *nested))):
+    if not any(map(is_dask_collection, (X, y, *params.values(), *nested))):
         return X, y, dict(params), False
     from dask.base import compute
 
-    if not is_collection(X) or _n_bytes(X) <= _bytes_that_fit(backend):
+    if not is_dask_collection(X) or _n_bytes(X) <= _bytes_that_fit(backend):
         X, y, given = compute(X, y, dict(params))
         return X, y, given, False
     y, given = compute(y, dict(params))

@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from dmlgbm.neural.collections import is_dask_collection, is_spark_frame
+from dmlgbm.gbdt.system.cluster_types import is_dask_collection, is_spark_frame
 from dmlgbm.neural.estimators.categories import CategoryColumns
 from dmlgbm.neural.estimators.parameters import (
     checked_choice,

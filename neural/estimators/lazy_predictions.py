@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from dmlgbm.neural.collections import is_dask_collection, is_spark_frame
+from dmlgbm.gbdt.system.cluster_types import is_dask_collection, is_spark_frame
 from dmlgbm.neural.estimators.snapshots import snapshot
 
 Method = TypeVar("Method", bound=Callable[..., Any])

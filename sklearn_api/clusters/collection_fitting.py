@@ -17,12 +17,13 @@ import numpy as np
 
 from dmlgbm.gbdt.callbacks import Callback, log_evaluation
 from dmlgbm.gbdt.objectives import RowError
-from dmlgbm.sklearn_api.backends import is_spark_frame, refuse_client, warn_of_dask_parameters
+from dmlgbm.gbdt.system.cluster_types import is_spark_frame
 from dmlgbm.sklearn_api.clusters.collection_rows import DaskPlace, Described, split_cuts
 from dmlgbm.sklearn_api.clusters.partition_rows import RowRules, place_of_row, rows_of
 from dmlgbm.sklearn_api.clusters.partition_schema import LabelSummary, merged_labels, unified_columns
 from dmlgbm.sklearn_api.clusters.partitions import PartitionReader
 from dmlgbm.sklearn_api.continuation import Start
+from dmlgbm.sklearn_api.dispatch import refuse_client, warn_of_dask_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_categories, warn_of_constant_model, warn_of_unused_metric
 from dmlgbm.sklearn_api.fitting import metrics_of, n_outputs_of
 from dmlgbm.sklearn_api.rows.labels import Labels, require_weighted_classes, weights_of_classes

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmlgbm.gbdt.system.cluster_types import is_dask_collection
 from dmlgbm.sklearn_api.clusters.partition_rows import RowCut, RowRules, share_cuts
 from dmlgbm.sklearn_api.clusters.partition_schema import merged_queries
 from dmlgbm.sklearn_api.clusters.partitions import (
@@ -51,9 +52,7 @@ class DaskPlace:
         self._session = session
 
     def is_collection(self, X: Any) -> bool:
-        from dmlgbm.dask_backend.collections import is_collection
-
-        return is_collection(X)
+        return is_dask_collection(X)
 
     def described(
         self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
@@ -293,9 +292,7 @@ def checked_boundaries(
 def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str) -> IntArray:
     if rows.qid is not None and rows.group is None:
         return merged_queries(partitions, f"qid{label}")
-    from dmlgbm.dask_backend.collections import is_collection
-
-    sizes = rows.group.compute() if is_collection(rows.group) else rows.group
+    sizes = rows.group.compute() if is_dask_collection(rows.group) else rows.group
     kept = [np.ones(each.n_rows, np.bool_) if each.left_out is None else each.left_out.mask() for each in partitions]
     mask = np.concatenate(kept)
     boundaries = group_boundaries(sizes, rows.qid, len(mask), (f"group{label}", f"qid{label}"))

@@ -26,8 +26,9 @@ from dmlgbm.gbdt.boosting.loop import TrainingResult, TrainingRows
 from dmlgbm.gbdt.boosting.staged_training import StagedTraining
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import TrainParameters
-from dmlgbm.sklearn_api.backends import is_dask_collection, warn_of_cluster_parameters
+from dmlgbm.gbdt.system.cluster_types import is_dask_collection
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
+from dmlgbm.sklearn_api.dispatch import warn_of_cluster_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
 from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stored_parameters

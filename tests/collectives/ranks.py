@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from dmlgbm.collectives import CollectiveError, Communicator, Reducer
-from dmlgbm.collectives.faults import Fault, inject
 from dmlgbm.collectives.frames import Operation
 from dmlgbm.collectives.schedules.choice import ALGORITHMS
 from tests.collectives import oracle
+from tests.reference.faults import Fault, inject
 
 # Until all processes of a test have imported what they need, on a busy machine.
 STARTING_SECONDS = 60.0

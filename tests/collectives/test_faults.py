@@ -20,10 +20,10 @@ from dmlgbm.collectives import (
     PeerLostError,
     Reducer,
 )
-from dmlgbm.collectives.faults import Fault
 from dmlgbm.collectives.joining.launch import Outcome, launch_processes, run_processes, run_threads
 from dmlgbm.collectives.session import PROBE_SECONDS
 from tests.collectives import ranks
+from tests.reference.faults import Fault
 
 KINDS = {
     "tcp": ("tcp", JoinOptions(timeout=20)),

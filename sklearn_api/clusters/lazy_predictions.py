@@ -1,4 +1,4 @@
-"""Where a call is carried out: in this process, or by Dask or Spark where the data is a collection of theirs.
+"""Predictions of collections: methods of one result a row that return a lazy collection where X lies on a cluster.
 
 `dask_backend` and `spark_backend` are imported when the first collection comes, so that nobody else waits for them.
 """
@@ -7,36 +7,19 @@ from __future__ import annotations
 
 import functools
 import inspect
-import sys
-import warnings
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
+from dmlgbm.gbdt.system.cluster_types import is_collection, is_spark_frame
+from dmlgbm.sklearn_api.dispatch import snapshot
 from dmlgbm.sklearn_api.parameters.values import n_threads_of
 
 Method = TypeVar("Method", bound=Callable[..., Any])
 Columns = Callable[[Any, int], Sequence[Any]]
 """The names of the second axis of a result, from the estimator and the width."""
-
-
-def is_dask_collection(value: object) -> bool:
-    """Whether this is a Dask collection: nobody has one before importing Dask."""
-    dask = sys.modules.get("dask.base")
-    return dask is not None and bool(dask.is_dask_collection(value))
-
-
-def is_spark_frame(value: object) -> bool:
-    """Whether this is a Spark DataFrame: nobody has one before importing pyspark."""
-    module = sys.modules.get("pyspark.sql.dataframe")
-    return module is not None and isinstance(value, module.DataFrame)
-
-
-def is_collection(value: object) -> bool:
-    """Whether the rows lie on a cluster."""
-    return is_dask_collection(value) or is_spark_frame(value)
 
 
 def numbered(estimator: Any, n_columns: int) -> Sequence[Any]:
@@ -149,17 +132,6 @@ def _missing_table(booster: Any) -> Any:
     return pa.table({name: pa.nulls(1) for name in booster.feature_names})
 
 
-def snapshot(estimator: Any) -> Any:
-    """The estimator as it is now, read at once.
-
-    A fit meanwhile, in another thread, must not mix with a prediction, nor a later fit change one that has not been
-    computed yet.
-    """
-    own = object.__new__(type(estimator))
-    vars(own).update(vars(estimator))
-    return own
-
-
 def _require_fitted(estimator: Any) -> None:
     # Workers that predict load this file, but not scikit-learn.
     from sklearn.utils.validation import check_is_fitted
@@ -176,43 +148,3 @@ def _missing_row(X: Any, n_features: int) -> Any:
     import pandas as pd
 
     return pd.DataFrame(np.full((1, len(names)), np.nan, np.float32), columns=names)
-
-
-def refuse_client(client: object) -> None:
-    """A fit of local rows has no use for a client: say so, before anybody takes the result for a cluster's."""
-    if client is not None:
-        raise ValueError(
-            "client was passed, but X is not a Dask collection, so the fit would run in this process: pass Dask data, "
-            "or leave client out."
-        )
-
-
-# Parameters that only a fit on a cluster looks at, with their defaults.
-_CLUSTER_PARAMETERS = {
-    "tree_learner": "auto",
-    "top_k": 20,
-    "max_restarts": 3,
-    "worker_timeout": 30.0,
-    "checkpoint_dir": None,
-}
-
-
-def warn_of_cluster_parameters(estimator: Any) -> None:
-    """Say which parameters a fit in this process does not use."""
-    unused = [name for name, default in _CLUSTER_PARAMETERS.items() if getattr(estimator, name) != default]
-    if unused:
-        warnings.warn(
-            f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect here: X is no Dask collection or "
-            "Spark DataFrame, so the fit runs in this process.",
-            stacklevel=4,
-        )
-
-
-def warn_of_dask_parameters(estimator: Any) -> None:
-    """Say what a fit on Spark leaves to Spark."""
-    if estimator.worker_timeout != _CLUSTER_PARAMETERS["worker_timeout"]:
-        warnings.warn(
-            "worker_timeout has no effect on Spark, which notices lost executors itself: set spark.network.timeout and "
-            "spark.executor.heartbeatInterval.",
-            stacklevel=4,
-        )
