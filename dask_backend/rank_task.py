@@ -203,7 +203,7 @@ def _train(
     n_threads = threads_of_rank(int(worker.state.nthreads), order.n_jobs)
     task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
     data = store.rank_data(task.plan, place.shares)
-    with met(running, rank, worker) as communicator:
+    with join_ranks(running, rank, worker) as communicator:
         result: RankResult = train_rank(
             communicator,
             data,
@@ -218,7 +218,7 @@ def _train(
 
 
 @contextlib.contextmanager
-def met(running: RunningRank, rank: int, worker: Any) -> Iterator[Communicator]:
+def join_ranks(running: RunningRank, rank: int, worker: Any) -> Iterator[Communicator]:
     """Listen, wait until the client has brought the ranks together, and join them with the cluster's own security."""
     tls = tls_contexts(worker)
     with Listener.tcp(worker.ip) as listener:

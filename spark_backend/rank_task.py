@@ -100,7 +100,7 @@ def grow_trees(
     task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
     data, watched = _own_rows(items, order)
     with contextlib.ExitStack() as stack:
-        communicator = stack.enter_context(met(context, rank, order.driver))
+        communicator = stack.enter_context(join_ranks(context, rank, order.driver))
         line = stack.enter_context(RankLine(order.driver, rank)) if rank == 0 else None
         result = train_rank(
             communicator,
@@ -115,7 +115,7 @@ def grow_trees(
 
 
 @contextlib.contextmanager
-def met(context: Any, rank: int, driver: DriverAddress) -> Iterator[Communicator]:
+def join_ranks(context: Any, rank: int, driver: DriverAddress) -> Iterator[Communicator]:
     """Listen, tell all ranks where through Spark, and join them."""
     address = str(context.getTaskInfos()[rank].address)
     with Listener.tcp(address.rpartition(":")[0] or address) as listener:

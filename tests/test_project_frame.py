@@ -28,9 +28,10 @@ OPTIONAL_LIBRARIES = (
     "mpi4py",
 )
 # llvmlite is the part of numba that intrinsics are written with.
-ENGINE_MAY_IMPORT = sys.stdlib_module_names | {"gbdt", "numpy", "numba", "llvmlite"}
+ROOMS = ("gbdt", "collectives", "dask_backend", "spark_backend", "sklearn_api", "neural", "tuning")
+ENGINE_MAY_IMPORT = sys.stdlib_module_names | {"dmlgbm", "numpy", "numba", "llvmlite"}
 # Its kernels are compiled, kept and loaded by the engine's machinery; import-linter holds it to that one package.
-COLLECTIVES_MAY_IMPORT = sys.stdlib_module_names | {"collectives", "gbdt", "numpy", "numba"}
+COLLECTIVES_MAY_IMPORT = sys.stdlib_module_names | {"dmlgbm", "numpy", "numba"}
 
 
 @pytest.fixture(scope="module")
@@ -72,13 +73,27 @@ def test_changelog_has_a_section_for_the_version(project: dict[str, Any]) -> Non
     assert f"\n## [{project['project']['version']}]" in changelog
 
 
-def test_packages_of_the_wheel_exist_and_import(project: dict[str, Any]) -> None:
-    for package in packages_of(project):
-        assert importlib.import_module(package).__file__ == str(ROOT / package / "__init__.py")
+def test_wheel_holds_one_package_and_import_contracts_cover_it(project: dict[str, Any]) -> None:
+    assert packages_of(project) == [project["tool"]["importlinter"]["root_package"]] == ["dmlgbm"]
 
 
-def test_import_contracts_cover_the_packages_of_the_wheel(project: dict[str, Any]) -> None:
-    assert set(project["tool"]["importlinter"]["root_packages"]) == set(packages_of(project))
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_room_is_a_link_to_its_folder(room: str) -> None:
+    assert (ROOT / "dmlgbm" / room).readlink() == Path("..") / room
+    assert importlib.import_module(f"dmlgbm.{room}").__file__ == str(ROOT / "dmlgbm" / room / "__init__.py")
+
+
+def test_no_room_is_loaded_under_its_short_name() -> None:
+    # Twice the same module would be two sets of classes, and two caches.
+    program = """
+import importlib, pkgutil, sys
+import dmlgbm
+for module in pkgutil.walk_packages(dmlgbm.__path__, "dmlgbm."):
+    if not {"adapters", "torch_models", "__main__"} & set(module.name.split(".")):
+        importlib.import_module(module.name)
+print(*sys.modules)
+"""
+    assert set(output_of_new_interpreter(program).split()).isdisjoint(ROOMS)
 
 
 def test_every_public_name_exists() -> None:
@@ -87,7 +102,7 @@ def test_every_public_name_exists() -> None:
     assert [name for name in dmlgbm.__all__ if not hasattr(dmlgbm, name)] == []
 
 
-@pytest.mark.parametrize("package", ["gbdt", "collectives", "sklearn_api", "neural", "dmlgbm"])
+@pytest.mark.parametrize("package", ["dmlgbm", *(f"dmlgbm.{room}" for room in ROOMS)])
 def test_package_imports_where_optional_libraries_are_missing(package: str) -> None:
     # scikit-learn itself loads pandas when it can, so its absence from sys.modules would show nothing.
     program = f"""
@@ -116,8 +131,7 @@ print(*sys.modules)
 
 @pytest.mark.parametrize("path", sorted((ROOT / "gbdt").rglob("*.py")), ids=lambda path: path.stem)
 def test_engine_file_imports_only_numpy_numba_and_the_standard_library(path: Path) -> None:
-    over_ranks = {"collectives"} if path.parent.name == "ranks" else set()
-    assert set(imported_packages(path)) <= ENGINE_MAY_IMPORT | over_ranks
+    assert set(imported_packages(path)) <= ENGINE_MAY_IMPORT
 
 
 @pytest.mark.parametrize(

@@ -102,7 +102,7 @@ class Evaluator:
         for part, prediction in zip(self._parts, predictions, strict=True):
             for place, function in enumerate(means.values()):
                 sums[place] += function.partial_mean(part.target, prediction, part.weight, part.group_starts).sums
-        everywhere = self._exchange.sum(sums)
+        everywhere = self._exchange.reduce_sum(sums)
         return {
             name: function.finish(ExactMean(own))
             for (name, function), own in zip(means.items(), everywhere, strict=True)
@@ -118,7 +118,7 @@ class Evaluator:
             whole = self._whole
             for place, metric in enumerate(others):
                 values[place] = metric.function(whole.target, prediction, whole.weight, whole.group_starts)
-        decided = self._exchange.decided(values)
+        decided = self._exchange.broadcast(values)
         return {metric.name: float(value) for metric, value in zip(others, decided, strict=True)}
 
 
@@ -132,7 +132,7 @@ class _WholeSet:
     def __init__(self, parts: Sequence[EvaluationSet], exchange: Exchange) -> None:
         self._exchange = exchange
         own = np.array([[part.first_row_number, part.table.n_rows] for part in parts], np.int64).reshape(-1, 2)
-        stretches = exchange.gathered(own.T)
+        stretches = exchange.gather(own.T)
         self._order: list[tuple[int, int, int]] = []  # (rank, start, stop) in the order of rows
         if stretches is not None:
             placed = []
@@ -144,7 +144,7 @@ class _WholeSet:
         if target is not None:
             self.target = target
         given = [any(part.weight is not None for part in parts), any(part.group_starts is not None for part in parts)]
-        has_weight, has_groups = exchange.maximum(np.array(given, np.float64)).tolist()
+        has_weight, has_groups = exchange.reduce_max(np.array(given, np.float64)).tolist()
         if has_weight:
             self.weight = self._collected([part.weight for part in parts if part.weight is not None])
         if has_groups:
@@ -160,7 +160,7 @@ class _WholeSet:
         if self._exchange.alone and len(parts) == 1:
             return parts[0]
         own = np.concatenate([np.zeros(empty), *parts], axis=-1)
-        everybody = self._exchange.gathered(own)
+        everybody = self._exchange.gather(own)
         if everybody is None:
             return None
         return np.concatenate([everybody[rank][..., start:stop] for rank, start, stop in self._order], axis=-1)

@@ -95,7 +95,7 @@ class BoostingRun:
         self._hessians = np.empty((len(scores), 0 if loss.constant_hessian else dataset.n_rows), np.float32)
         repeats = loss.weights.repeats
         self._weightless = np.flatnonzero([] if repeats is None else repeats.counts == 0)
-        self._n_total_rows = int(exchange.sum(np.array([dataset.n_rows], np.int64))[0])
+        self._n_total_rows = int(exchange.reduce_sum(np.array([dataset.n_rows], np.int64))[0])
         self._coarsest_level = coarsest_level(loss.weights.given, parameters.min_child_samples, exchange)
         self._least_leaf_hessians = loss.least_leaf_hessians()
         # Several growers: one thread a tree, nothing to wait for. One grower: all threads in the tree.
@@ -227,7 +227,7 @@ def boost(
         stopping.note(start.n_iterations, list(at_start))
     for iteration, evaluations in enumerate(finished.evaluations, 1):
         reason = _noted(history, stopping, start.n_iterations + iteration, list(evaluations))
-    anybody_watches = bool(exchange.maximum(np.array([len(callbacks)], np.float64))[0])
+    anybody_watches = bool(exchange.reduce_max(np.array([len(callbacks)], np.float64))[0])
     for iteration in range(n_finished + 1, parameters.n_estimators + 1):
         if reason is not None:
             break
@@ -243,7 +243,7 @@ def boost(
             state.stop_reason = reason
             for callback in callbacks if exchange.leads else ():
                 callback(state)
-            reason = _agreed(state.stop_reason, exchange)
+            reason = exchange.broadcast_text(state.stop_reason)
     booster = _with_trees(start, trees)
     if stopping is None:
         return TrainingResult(booster, history, None, None, reason)
@@ -260,17 +260,6 @@ def _noted(
     for evaluation in evaluations:
         history.setdefault(evaluation.set_name, {}).setdefault(evaluation.metric, []).append(evaluation.value)
     return stopping.update(iteration, evaluations) if stopping is not None and evaluations else None
-
-
-def _agreed(reason: str | None, exchange: Exchange) -> str | None:
-    """The reason to stop of the process that leads."""
-    if exchange.alone:
-        return reason
-    letters = np.array([ord(letter) for letter in reason or ""], np.float64)
-    n_letters = int(exchange.decided(np.array([-1 if reason is None else len(letters)], np.float64))[0])
-    if n_letters < 0:
-        return None
-    return "".join(chr(int(letter)) for letter in exchange.decided(np.resize(letters, n_letters)))
 
 
 def _with_trees(start: Booster, trees: Sequence[Tree]) -> Booster:

@@ -1,7 +1,7 @@
 """What training asks of the other processes that hold rows of the same table.
 
-All of it is exact: sums of integers, maxima, and whole arrays. A process alone gets back what it puts in. Every
-process makes the same calls in the same order.
+All of it is exact: sums of integers, maxima, and whole arrays. A process alone gets back what it puts in. Every call
+waits for the other processes, and every process makes the same calls in the same order.
 """
 
 from __future__ import annotations
@@ -27,17 +27,20 @@ class Exchange(Protocol):
     def leads(self) -> bool:
         """Whether this is the process that decides for all: exactly one is."""
 
-    def sum(self, values: IntArray) -> IntArray:
+    def reduce_sum(self, values: IntArray) -> IntArray:
         """The sums over all processes, element by element."""
 
-    def maximum(self, values: FloatArray) -> FloatArray:
+    def reduce_max(self, values: FloatArray) -> FloatArray:
         """The largest over all processes, element by element."""
 
-    def gathered(self, values: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]] | None:
+    def gather(self, values: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]] | None:
         """The arrays of all processes, which may differ in the length of their last axis; None unless this leads."""
 
-    def decided(self, values: FloatArray) -> FloatArray:
+    def broadcast(self, values: FloatArray) -> FloatArray:
         """The values of the process that leads."""
+
+    def broadcast_text(self, text: str | None) -> str | None:
+        """The text of the process that leads, which may have none."""
 
 
 class LocalExchange:
@@ -46,17 +49,20 @@ class LocalExchange:
     alone = True
     leads = True
 
-    def sum(self, values: IntArray) -> IntArray:
+    def reduce_sum(self, values: IntArray) -> IntArray:
         return values
 
-    def maximum(self, values: FloatArray) -> FloatArray:
+    def reduce_max(self, values: FloatArray) -> FloatArray:
         return values
 
-    def gathered(self, values: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
+    def gather(self, values: npt.NDArray[Any]) -> Sequence[npt.NDArray[Any]]:
         return [values]
 
-    def decided(self, values: FloatArray) -> FloatArray:
+    def broadcast(self, values: FloatArray) -> FloatArray:
         return values
+
+    def broadcast_text(self, text: str | None) -> str | None:
+        return text
 
 
 ALONE = LocalExchange()

@@ -55,11 +55,11 @@ def settled_weights(weight: FloatArray | None, exchange: Exchange = ALONE, *, re
     if weight is None:
         return RowWeights()
     own = np.array([(weight != 1.0).any(), (weight != np.floor(weight)).any(), weight.max(initial=0.0)], np.float64)
-    differ, fractions, most = exchange.maximum(own).tolist()
+    differ, fractions, most = exchange.reduce_max(own).tolist()
     if not differ:
         return RowWeights()
     if not repeating or fractions or most > MOST_REPEATS:
         return RowWeights(weight)
     counts = weight.astype(np.int64)
-    total = int(exchange.sum(np.array([counts.sum()], np.int64))[0])
+    total = int(exchange.reduce_sum(np.array([counts.sum()], np.int64))[0])
     return RowWeights(weight, Repeats(counts, int(most), total))

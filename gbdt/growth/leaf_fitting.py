@@ -39,7 +39,7 @@ def newton_values(
         sum_leaves(grown.labels, gradients, hessians, *scales, times, start, stop, part)
         return part
 
-    sums = exchange.sum(sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)])
+    sums = exchange.reduce_sum(sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)])
     gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
     shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
     # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.

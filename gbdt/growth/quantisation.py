@@ -83,12 +83,12 @@ def coarsest_level(weight: npt.NDArray[np.float64] | None, min_child_samples: in
     error was 6 to 10 % above that of exact sums.)
     """
     own = np.zeros(0) if weight is None else weight
-    largest = float(exchange.maximum(np.array([own.max(initial=0.0)]))[0])
+    largest = float(exchange.reduce_max(np.array([own.max(initial=0.0)]))[0])
     if largest == 0.0:
         return 0
     units = _HESSIAN_MARGIN / max(1, min_child_samples)
     light = [np.count_nonzero((own > 0.0) & (own < largest * units / (1 << level.hessian_bits))) for level in _PACKED]
-    counts = exchange.sum(np.array([*light, np.count_nonzero(own > 0.0)], np.int64))
+    counts = exchange.reduce_sum(np.array([*light, np.count_nonzero(own > 0.0)], np.int64))
     return next((k for k in range(len(_PACKED)) if counts[k] <= _MOST_LIGHT_ROWS * counts[-1]), len(_PACKED))
 
 
@@ -121,7 +121,7 @@ def quantise(
         everywhere = repeats.total
     # A process without rows cannot tell whether there are hessians: the others say it.
     largest = np.array([_largest(gradients, workers), _largest(hessians, workers), len(hessians) > 0])
-    largest_gradient, largest_hessian, has_hessians = exchange.maximum(largest).tolist()
+    largest_gradient, largest_hessian, has_hessians = exchange.reduce_max(largest).tolist()
     level = _CONSTANT_EXACT if precision == "exact" else _CONSTANT
     hessian_margin = 0
     if has_hessians:
@@ -192,7 +192,7 @@ def _level(
     """The first level whose steps suffice for the mean, and not thanks to a few rows alone."""
     if precision == "exact":
         return _EXACT
-    totals = exchange.sum(np.array([gradients.total(), hessians.total()], np.int64))
+    totals = exchange.reduce_sum(np.array([gradients.total(), hessians.total()], np.int64))
     gradient_mean, hessian_mean = (totals / (max(n_rows, 1) * (1 << _TYPICAL_SCALE_BITS))).tolist()
     for level in _PACKED[coarsest:] if precision == "auto" else _PACKED:
         if (
@@ -202,7 +202,7 @@ def _level(
             continue
         reaching = gradients.count_reaching(_FEWEST_GRADIENT_STEPS, level.gradient_bits)
         reaching_hessians = hessians.count_reaching(_FEWEST_HESSIAN_STEPS, level.hessian_bits)
-        counts = exchange.sum(np.array([reaching, reaching_hessians], np.int64))
+        counts = exchange.reduce_sum(np.array([reaching, reaching_hessians], np.int64))
         if counts.min() >= _FEWEST_ROWS * n_rows:
             return level
     return _FINE if precision == "fast" else _EXACT

@@ -27,19 +27,19 @@ def weighted_mean(values: FloatArray, weight: FloatArray | None, exchange: Excha
     positive, negative = ExactMean(), ExactMean()
     positive.add(np.maximum(values, 0.0), weight)
     negative.add(np.maximum(-values, 0.0), weight)
-    above, below = exchange.sum(np.stack((positive.sums, negative.sums)))
+    above, below = exchange.reduce_sum(np.stack((positive.sums, negative.sums)))
     return ExactMean(above).value() - ExactMean(below).value()
 
 
 def class_shares(label: IntArray, weight: FloatArray | None, n_classes: int, exchange: Exchange = ALONE) -> FloatArray:
     """The share of each class in the total weight."""
     if weight is None:
-        counts = exchange.sum(np.bincount(label, minlength=n_classes).astype(np.int64))
+        counts = exchange.reduce_sum(np.bincount(label, minlength=n_classes).astype(np.int64))
         return counts / counts.sum()
     buckets = np.zeros((n_classes, N_BUCKETS, 2), np.int64)
     for number in range(n_classes):
         add_exactly(weight[label == number], buckets[number])
-    totals = [_finite(exact_integer(own)) for own in exchange.sum(buckets)]
+    totals = [_finite(exact_integer(own)) for own in exchange.reduce_sum(buckets)]
     return np.array([total / sum(totals) for total in totals])
 
 

@@ -28,7 +28,7 @@ def least_leaf_hessians(
 ) -> FloatArray:
     """A hessian for each class: 0 for common ones, more the fewer rows a rare class has."""
     shares = class_shares(label, weight, n_classes, exchange)
-    n_rows = int(exchange.sum(np.array([len(label)], np.int64))[0])
+    n_rows = int(exchange.reduce_sum(np.array([len(label)], np.int64))[0])
     mean_weight = 1.0 if weight is None else weighted_mean(weight, None, exchange)
     # Rounded, because the same weight may come from other sums when rows are repeated instead of weighted.
     expected = np.round(mean_weight * n_rows * shares * (1.0 - shares), 6)

@@ -32,14 +32,14 @@ def percentiles_of_groups(
     exchange: Exchange,
 ) -> FloatArray:
     """What `averages.percentile` gives for each group's values; 0 for groups without any weight."""
-    counts = exchange.sum(np.bincount(group, minlength=n_groups).astype(np.int64))
+    counts = exchange.reduce_sum(np.bincount(group, minlength=n_groups).astype(np.int64))
     if weight is not None and weight.dtype.kind == "f":
         units = _fixed_point(weight, group, counts, exchange)
-        totals = exchange.sum(_sums(group, units, n_groups))
+        totals = exchange.reduce_sum(_sums(group, units, n_groups))
         limits = np.array([min(math.floor(level * total), total - 1) for total in totals.tolist()], np.int64)
         return np.where(totals > 0, _lowest_above(values, units, group, limits, exchange), 0.0)
     repeats = np.ones(len(values), np.int64) if weight is None else weight.astype(np.int64)
-    totals = counts if weight is None else exchange.sum(_sums(group, repeats, n_groups))
+    totals = counts if weight is None else exchange.reduce_sum(_sums(group, repeats, n_groups))
     places = [place_among(total, level) for total in totals.tolist()]
     lower = np.array([below for _, below in places], np.int64)
     below = _lowest_above(values, repeats, group, lower, exchange)
@@ -64,7 +64,7 @@ def _fixed_point(weight: FloatArray | IntArray, group: IntArray, counts: IntArra
     """Weights as integers, in the unit that `percentile` takes for each group."""
     largest = np.zeros(len(counts))
     np.maximum.at(largest, group, weight)
-    largest = exchange.maximum(largest)
+    largest = exchange.reduce_max(largest)
     shifts = [
         _WEIGHT_SUM_BITS - count.bit_length() - math.frexp(most)[1]
         for count, most in zip(counts.tolist(), largest.tolist(), strict=True)
@@ -87,7 +87,7 @@ def _lowest_above(
     prefix, left = np.zeros(n_groups, np.uint64), limits.copy()
     for shift in range(64 - _DIGIT_BITS, -1, -_DIGIT_BITS):
         digit = ((keys >> np.uint64(shift)) & np.uint64(_N_DIGITS - 1)).astype(np.int64)
-        sums = exchange.sum(_sums(group * _N_DIGITS + digit, units, n_groups * _N_DIGITS)).reshape(n_groups, -1)
+        sums = exchange.reduce_sum(_sums(group * _N_DIGITS + digit, units, n_groups * _N_DIGITS)).reshape(n_groups, -1)
         running = np.cumsum(sums, axis=1)
         found = np.minimum((running <= left[:, None]).sum(axis=1), _N_DIGITS - 1)
         before = np.take_along_axis(running - sums, found[:, None], axis=1)[:, 0]

@@ -73,7 +73,7 @@ class DataParallel:
             if len(self._features):
                 self._roots[place] = self._threads.build_root(self._dataset.storage, tree)
         sums = [[tree.nodes["gradient"][0], tree.nodes["hessian"][0], tree.counts[0]] for tree in trees]
-        return self._exchange.sum(np.array(sums, np.int64))
+        return self._exchange.reduce_sum(np.array(sums, np.int64))
 
     def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves and find the best splits of their children over all ranks."""
@@ -82,7 +82,7 @@ class DataParallel:
         self._messages.make_room(n_parts)
         for tree, first in zip(trees, firsts, strict=False):
             self._build(tree, first)
-        messages = self._messages.exchanged(n_parts)
+        messages = self._messages.swap(n_parts)
         if messages is None:
             return [no_candidates(tree) for tree in trees]
         candidates = np.empty((2 * n_parts, self._candidate_words), np.int64)

@@ -56,19 +56,19 @@ class RankExchange:
         )
         self.tree_traffic.extend([share] * n_trees)
 
-    def sum(self, values: IntArray) -> IntArray:
+    def reduce_sum(self, values: IntArray) -> IntArray:
         """The sums over all ranks, element by element."""
         return self._reduced(values, "sum")
 
-    def maximum(self, values: Array) -> Array:
+    def reduce_max(self, values: Array) -> Array:
         """The largest over all ranks, element by element."""
         return self._reduced(values, "max")
 
-    def union(self, bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+    def reduce_or(self, bits: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
         """The bits that any rank has set."""
         return self._reduced(bits, "or")
 
-    def gathered(self, values: Array) -> Sequence[Array] | None:
+    def gather(self, values: Array) -> Sequence[Array] | None:
         """The arrays of all ranks, which may differ in the length of their last axis, on the rank that leads."""
         rows_first = np.ascontiguousarray(values.T)
         n_rows = self.all_gather(np.array([len(rows_first)], np.int64))[:, 0]
@@ -79,10 +79,18 @@ class RankExchange:
             return None
         return [part[:n].T for part, n in zip(everybody, n_rows, strict=True)]
 
-    def decided(self, values: FloatArray) -> FloatArray:
+    def broadcast(self, values: Array) -> Array:
         """The values of the rank that leads."""
         n_bytes = values.nbytes * (self.n_ranks - 1) if self.leads else 0
         return self._counted(n_bytes, self._communicator.broadcast, values)
+
+    def broadcast_text(self, text: str | None) -> str | None:
+        """The text of the rank that leads: its length first, -1 for none, because arrays must be equally long."""
+        letters = np.frombuffer((text or "").encode(), np.uint8)
+        length = int(self.broadcast(np.array([-1 if text is None else len(letters)], np.int64))[0])
+        if length < 0:
+            return None
+        return bytes(self.broadcast(np.resize(letters, length))).decode() if length else ""
 
     def all_gather(self, values: Array) -> Array:
         """The arrays of all ranks, stacked."""

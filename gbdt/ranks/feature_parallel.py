@@ -113,7 +113,7 @@ class FeatureParallel:
             )  # fmt: skip
 
         threads.run(mark, len(nodes))
-        merged = self._exchange.union(bits.view(np.uint64)).view(np.uint8)
+        merged = self._exchange.reduce_or(bits.view(np.uint64)).view(np.uint8)
         threads.run(
             lambda thread, buffers: split_by_bits(
                 merged, first_bytes, rows, scratch, every_row, starts, counts, nodes, lefts, threads.taken

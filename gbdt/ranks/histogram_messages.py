@@ -68,18 +68,18 @@ class HistogramMessages:
             self.lengths = np.zeros((n_leaves, self._exchange.n_ranks), np.int64)
             self.classes = np.zeros(n_leaves, np.int64)
 
-    def exchanged(self, n_leaves: int) -> Bytes | None:
-        """What every rank wrote for this one, [rank, byte]; None if no rank had anything to write."""
+    def swap(self, n_leaves: int) -> Bytes | None:
+        """Send every rank its message, and return the messages for this one, [rank, byte]; None if nobody wrote any."""
         expected, own_longest = self._lengths(self.classes, self.lengths, n_leaves, self._bytes_of_class)
         if expected == 0:
             return None
         size = agreed_length(expected)
-        messages = self._sent(n_leaves, own_longest, size)
+        messages = self._send(n_leaves, own_longest, size)
         longest = self._learn(messages, self.classes, n_leaves, self._bytes_of_class, expected)
         # Everybody has seen the same heads.
-        return messages if longest + SLACK <= size else self._sent(n_leaves, own_longest, agreed_length(longest))
+        return messages if longest + SLACK <= size else self._send(n_leaves, own_longest, agreed_length(longest))
 
-    def _sent(self, n_leaves: int, own_longest: int, size: int) -> Bytes:
+    def _send(self, n_leaves: int, own_longest: int, size: int) -> Bytes:
         outgoing, incoming = self._room(size)
         self._write(self.staging, self.lengths, n_leaves, own_longest, outgoing)
         return self._exchange.all_to_all(outgoing, incoming)

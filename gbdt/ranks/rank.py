@@ -206,7 +206,7 @@ def _same_kind_everywhere(rows: PartitionRows, exchange: Exchange, n_outputs: in
     """A rank without rows does not know what the rows of others have: give it empty arrays of the same kinds."""
     names = ("weight", "init_score", "group_starts", "start_score")
     given = np.array([getattr(rows, name) is not None for name in names], np.float64)
-    somewhere = exchange.maximum(given)
+    somewhere = exchange.reduce_max(given)
     missing = [name for name, here, there in zip(names, given, somewhere, strict=True) if there and not here]
     if missing and len(rows.target):
         raise ValueError(f"other ranks have {missing[0]} for their rows, but this one does not: give it for all rows.")

@@ -62,7 +62,7 @@ class VotingParallel:
             # The first slot that the grower hands out, to the root.
             self._pool[0] = self._threads.build_root(self._dataset.storage, tree)
         local_root["gradient"], local_root["hessian"] = root["gradient"], root["hessian"]
-        return self._exchange.sum(np.array([[root["gradient"], root["hessian"], tree.counts[0]]], np.int64))
+        return self._exchange.reduce_sum(np.array([[root["gradient"], root["hessian"], tree.counts[0]]], np.int64))
 
     def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves and find the best splits of their children among elected features."""
@@ -77,7 +77,7 @@ class VotingParallel:
         elect(all_ballots, len(self._dataset.plan.features), elected)
         self._messages.make_room(n_children)
         self._threads.run(lambda thread, buffers: self._encode(tree, elected), n_children)
-        messages = self._messages.exchanged(n_children)
+        messages = self._messages.swap(n_children)
         assert messages is not None
         candidates = np.empty((n_children, self._candidate_words), np.int64)
 

@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from dmlgbm.dask_backend.cluster import Cluster, DaskCluster, Handle
 from dmlgbm.dask_backend.placement import place_shares
-from dmlgbm.dask_backend.rank_task import RankOutcome, RunningRank, host_rank, met
+from dmlgbm.dask_backend.rank_task import RankOutcome, RunningRank, host_rank, join_ranks
 from dmlgbm.dask_backend.session import run_ranks
 from dmlgbm.dask_backend.worker_store import WorkerStore, drop_store
 from dmlgbm.gbdt.ranks.losses import RanksLostError as LostOnCluster
@@ -122,7 +122,7 @@ def run_neural_rank(order: NeuralOrder, rank: int, place: WorkerPlace, parts: Se
             running.reports[: running.n_fetched] = [None] * running.n_fetched
             running.reports.append(commit)
 
-        with met(running, rank, worker) as communicator, threadpool_limits(int(worker.state.nthreads)):
+        with join_ranks(running, rank, worker) as communicator, threadpool_limits(int(worker.state.nthreads)):
             trained = train(communicator, order.job, *shards, start=order.start, on_commit=report)
         return RankOutcome(trained if rank == 0 else None, running.n_fetched, running.reports[running.n_fetched :])
 

@@ -24,7 +24,7 @@ from dmlgbm.neural.running.parted_run import PartedRun
 from dmlgbm.neural.running.row_parts import PartTable, RowPart
 from dmlgbm.neural.training import Job, Trained, train
 from dmlgbm.spark_backend.cluster import SparkCluster
-from dmlgbm.spark_backend.rank_task import met
+from dmlgbm.spark_backend.rank_task import join_ranks
 from dmlgbm.spark_backend.reports import DriverAddress, DriverLine, Kind, RankLine
 from dmlgbm.spark_backend.session import run_ranks
 
@@ -95,7 +95,7 @@ def train_as_rank(context: Any, rank: int, order: SparkOrder, items: Iterable[tu
     """The work of a task; the result travels back from rank 0 alone."""
     shards = order.table.shards([part for _, part in items])
     with contextlib.ExitStack() as stack:
-        communicator = stack.enter_context(met(context, rank, order.driver))
+        communicator = stack.enter_context(join_ranks(context, rank, order.driver))
         stack.enter_context(threadpool_limits(max(1, int(context.cpus()))))
         line = stack.enter_context(RankLine(order.driver, rank)) if rank == 0 else None
 

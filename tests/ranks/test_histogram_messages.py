@@ -24,7 +24,7 @@ def _part_of_other(communicator: Communicator) -> list[tuple[int, bool]]:
         messages.lengths[0], messages.lengths[0, own] = N_BYTES[own], 0
         messages.classes[0] = 5
         before = exchange.traffic.calls
-        received = messages.exchanged(1)
+        received = messages.swap(1)
         assert received is not None
         first = HEAD_BYTES + LENGTH_BYTES
         length = int(received[other, HEAD_BYTES:first].view(np.int32)[0])
@@ -40,7 +40,7 @@ def test_messages_longer_than_expected_are_sent_again_once() -> None:
 
 def _nothing(communicator: Communicator) -> int:
     exchange = RankExchange(communicator)
-    assert HistogramMessages(exchange, part_bytes=100).exchanged(1) is None
+    assert HistogramMessages(exchange, part_bytes=100).swap(1) is None
     return exchange.traffic.calls
 
 
