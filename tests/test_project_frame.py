@@ -27,8 +27,8 @@ OPTIONAL_LIBRARIES = (
     "matplotlib",
     "mpi4py",
 )
-# llvmlite is the part of numba that intrinsics are written with.
 ROOMS = ("gbdt", "collectives", "dask_backend", "spark_backend", "sklearn_api", "neural", "tuning")
+# llvmlite is the part of numba that intrinsics are written with.
 ENGINE_MAY_IMPORT = sys.stdlib_module_names | {"dmlgbm", "numpy", "numba", "llvmlite"}
 # Its kernels are compiled, kept and loaded by the engine's machinery; import-linter holds it to that one package.
 COLLECTIVES_MAY_IMPORT = sys.stdlib_module_names | {"dmlgbm", "numpy", "numba"}
