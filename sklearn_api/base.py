@@ -54,6 +54,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     """Gradient-boosted trees behind scikit-learn's interface; the concrete estimators know their targets."""
 
+    trains_on_collections: ClassVar[bool] = True
     _target_kind: ClassVar[Target] = "numbers"
     _needs_queries: ClassVar[bool] = False
     # Of the estimator that a scorer sees while training: scores of evaluation rows, whose numbers are its X.

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dmlgbm.gbdt.system.cluster_types import is_dask_collection
+from dmlgbm.tuning.sharing.hooks import trains_on_collections
 
 # A worker holds the data, a copy of the rows of a fold and what the fit makes of them.
 _SHARE_OF_MEMORY = 0.25
@@ -79,7 +80,7 @@ def _client(backend: Any) -> Any:
 
 def _indexed_by_rows(estimator: Any, X: Any) -> Any:
     """A Dask array whose rows can be picked by number."""
-    if not any(name.rpartition("__")[2] == "tree_learner" for name in estimator.get_params(deep=True)):
+    if not trains_on_collections(estimator):
         raise ValueError(
             f"X does not fit into a worker, and {type(estimator).__name__} cannot train on Dask collections: use a "
             "DMLGBM estimator, larger workers, or fewer rows."
