@@ -137,7 +137,11 @@ class Driver:
             if unit.prepared is None or unit.prepared in self._prepared:
                 continue
             self._prepared.add(unit.prepared)
-            prepared = prepared_for(unit, self.data)
+            try:
+                prepared = prepared_for(unit, self.data)
+            except Exception:  # noqa: BLE001 - whatever is wrong with rows or parameters: a fit says it better
+                self.report.counters["sharing_failed"] += 1
+                continue
             if prepared is not None:
                 executor.place_prepared(unit.prepared, prepared)
                 self.report.counters["folds_prepared"] += 1

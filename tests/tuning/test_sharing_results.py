@@ -189,6 +189,8 @@ def test_a_failed_fit_and_a_failed_scorer_look_as_they_do_in_scikit_learn() -> N
     (theirs, their_warnings), (ours, our_warnings) = caught
     require_same_results(ours, theirs)
     assert our_warnings == their_warnings
+    assert ours.search_report_.counters["sharing_failed"] > 0
+    assert theirs.best_params_ == ours.best_params_
     with pytest.raises(TypeError, match="learning_rate must be a number"):
         GridSearchCV(small(DMLGBMRegressor), grid, n_jobs=1, error_score="raise").fit(frame, latent)
 
