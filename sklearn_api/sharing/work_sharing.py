@@ -62,6 +62,8 @@ if TYPE_CHECKING:
 
 # The arguments of `fit` that belong to the rows; with any other, a fit is not shared.
 _ROW_ARGUMENTS = ("sample_weight", "init_score", "group", "qid")
+# The package whose own `fit` does what the hooks do.
+_ESTIMATORS = "dmlgbm.sklearn_api."
 
 
 class ContinuedRun:
@@ -280,7 +282,7 @@ class WorkSharing(BaseEstimator):
         """What keeps this fit from sharing anything, for people."""
         others = [name for name, value in fit_params.items() if name not in _ROW_ARGUMENTS and value is not None]
         reasons = {
-            f"{type(self).__name__} has a fit of its own": not type(self).fit.__module__.startswith(f"{__package__}."),
+            f"{type(self).__name__} has a fit of its own": not type(self).fit.__module__.startswith(_ESTIMATORS),
             f"fit is given {', '.join(others)}": bool(others),
             "warm_start is set": self.warm_start,
             "verbose is set": self.verbose > 0 if is_whole_number(self.verbose) else self.verbose,
