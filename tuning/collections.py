@@ -37,11 +37,17 @@ def gathered(
 
 def _refuse_spark_frames(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
-        if type(value).__module__.startswith("pyspark."):
-            raise TypeError(
+        module = type(value).__module__
+        if module.startswith("pyspark."):
+            told = (
                 f"{name} is a Spark {type(value).__name__}, and a search cuts its folds from rows of this process: "
-                f'pass {name}.toPandas(), with backend="spark" to fit on the executors. A single model of ours can be '
-                'trained on a whole frame: DMLGBMClassifier().fit(frame, "column").'
+                f"pass {name}.toPandas()"
+            )
+            if module.startswith("pyspark.sql.connect."):  # which trains neither searches nor models
+                raise TypeError(f"{told}.")
+            raise TypeError(
+                f'{told}, with backend="spark" to fit on the executors. A single model of ours can be trained on a '
+                'whole frame: DMLGBMClassifier().fit(frame, "column").'
             )
 
 
