@@ -7,6 +7,7 @@ estimator that can train on Dask collections.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -28,11 +29,19 @@ def gathered(
         return X, y, dict(params), False
     from dask.base import compute
 
-    if not is_dask_collection(X) or _n_bytes(X) <= _bytes_that_fit(backend):
-        X, y, given = compute(X, y, dict(params))
-        return X, y, given, False
-    y, given = compute(y, dict(params))
-    return _indexed_by_rows(estimator, X), y, given, True
+    client = _client(backend)
+    with contextlib.nullcontext() if client is None else _watched(client):
+        if not is_dask_collection(X) or _n_bytes(X) <= _bytes_that_fit(client):
+            X, y, given = compute(X, y, dict(params))
+            return X, y, given, False
+        y, given = compute(y, dict(params))
+        return _indexed_by_rows(estimator, X), y, given, True
+
+
+def _watched(client: Any) -> contextlib.AbstractContextManager[None]:
+    from dmlgbm.tuning.executors.dask import watch_of_search
+
+    return watch_of_search(client).running()
 
 
 def _refuse_spark_frames(given: Mapping[str, Any]) -> None:
@@ -60,11 +69,10 @@ def _n_bytes(X: Any) -> float:
     return float(X.map_blocks(lambda block: block.nbytes, dtype=int, drop_axis=1).sum().compute())
 
 
-def _bytes_that_fit(backend: Any) -> float:
+def _bytes_that_fit(client: Any) -> float:
     """The largest data that every worker, and this process, can hold."""
     here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [float(here)]
-    client = _client(backend)
     if client is not None:
         from dmlgbm.tuning.executors.dask import known_workers
 
