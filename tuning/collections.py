@@ -76,7 +76,7 @@ def _bytes_that_fit(client: Any) -> float:
     if client is not None:
         from dmlgbm.tuning.executors.dask import known_workers
 
-        known = known_workers(client).values()
+        known = client.sync(known_workers, client).values()
         limits += [float(each["memory_limit"]) for each in known if each["memory_limit"]]
     return _SHARE_OF_MEMORY * min(limits)
 

@@ -22,7 +22,7 @@ from typing import Any
 import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker
 
-from dmlgbm.dask_backend.heartbeats import SECONDS_WITHOUT_WORKERS, WORKER_TIMEOUT, WorkerWatch
+from dmlgbm.dask_backend.heartbeats import SECONDS_WITHOUT_WORKERS, WORKER_TIMEOUT, WorkerWatch, known_workers
 from dmlgbm.dask_backend.task_place import outside_of_a_task
 from dmlgbm.tuning.calls import SearchData, SharedArguments, Split
 from dmlgbm.tuning.executors import wire
@@ -64,16 +64,6 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
     return executor
 
 
-def known_workers(client: Any) -> dict[str, dict[str, Any]]:
-    """What the scheduler says of each worker, by address.
-
-    `Client.scheduler_info` reads a field of the client instead, which a periodic update without any workers may
-    overwrite between the question and the answer.
-    """
-    workers: dict[str, dict[str, Any]] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
-    return workers
-
-
 def watch_of_search(client: Any) -> WorkerWatch:
     """Gives up workers that are silent, while it runs."""
     return WorkerWatch(client, WORKER_TIMEOUT, "the most that a search waits")
@@ -110,7 +100,7 @@ class DaskExecutor:
     def threads_of_workers(self) -> dict[str, int]:
         """The workers that are there, with their numbers of threads; asked for at most once a second."""
         if monotonic() - self._known_since > _SECONDS_KNOWN:
-            known = known_workers(self._client)
+            known = self._client.sync(known_workers, self._client)
             self._known_workers = {address: each["nthreads"] for address, each in known.items()}
             self._known_since = monotonic()
         return self._known_workers
