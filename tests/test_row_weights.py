@@ -212,13 +212,15 @@ def test_scikit_learn_finds_weights_and_repeated_rows_equal(kind: Any, check: An
     check(kind.__name__, kind(min_child_samples=1, n_estimators=20, precision="exact"))
 
 
-def test_four_rows_of_weight_one_are_split_like_four_rows() -> None:
+@pytest.mark.parametrize("precision", ["auto", "fast", "exact"])
+@pytest.mark.parametrize("kind", [DMLGBMClassifier, DMLGBMRegressor])
+def test_four_rows_of_weight_one_are_split_like_four_rows(kind: Any, precision: str) -> None:
     X, y = [[1, 0], [1, 0], [1, 0], [0, 1]], [0, 0, 1, 0]
-    model = DMLGBMClassifier(min_child_samples=1, n_estimators=3).fit(X, y, sample_weight=np.ones(4))
-    assert len(model.booster_.trees[0].leaf_value) == 2
-    assert (
-        model.booster_.to_bytes() == DMLGBMClassifier(min_child_samples=1, n_estimators=3).fit(X, y).booster_.to_bytes()
-    )
+    estimator = kind(min_child_samples=1, n_estimators=3, precision=precision)
+    without = clone(estimator).fit(X, y).booster_
+    ones = clone(estimator).fit(X, y, sample_weight=np.ones(4)).booster_
+    assert [len(model.trees[0].leaf_value) for model in (without, ones)] == [2, 2]
+    assert ones.to_bytes() == without.to_bytes()
 
 
 @settings(max_examples=50, deadline=None)
