@@ -154,5 +154,5 @@ def test_light_rows_choose_the_level_of_auto(light, expected):
     from dmlgbm.gbdt.growth.quantisation import coarsest_level
 
     weight = np.r_[np.full(50, light), np.ones(50)]
-    assert coarsest_level(weight, 20) == expected
-    assert coarsest_level(None, 20) == 0
+    assert coarsest_level(weight, 20, n_total_rows=100_000) == expected
+    assert coarsest_level(None, 20, n_total_rows=100_000) == 0

@@ -96,7 +96,9 @@ class BoostingRun:
         repeats = loss.weights.repeats
         self._weightless = np.flatnonzero([] if repeats is None else repeats.counts == 0)
         self._n_total_rows = int(exchange.reduce_sum(np.array([dataset.n_rows], np.int64))[0])
-        self._coarsest_level = coarsest_level(loss.weights.given, parameters.min_child_samples, exchange)
+        # Repeated rows are rounded before they are multiplied: their weights leave as much room as none.
+        weight = loss.weights.given if repeats is None else None
+        self._coarsest_level = coarsest_level(weight, parameters.min_child_samples, self._n_total_rows, exchange)
         self._least_leaf_hessians = loss.least_leaf_hessians()
         # Several growers: one thread a tree, nothing to wait for. One grower: all threads in the tree.
         self._one_thread = Workers(1)
