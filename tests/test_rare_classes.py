@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import make_classification, make_friedman1
 from sklearn.metrics import log_loss
@@ -37,6 +38,19 @@ def rare_positives(n_rows, seed=0):
     return X, y
 
 
+def softmax_of_scores(n_classes, rarest, n_rows, seed, *, stepwise=False, categories=False):
+    # Strong signal, labels drawn with the probabilities of a softmax over few columns.
+    random = np.random.default_rng(seed)
+    X = random.normal(size=(n_rows, 10))
+    effects = 1.5 * random.normal(size=(10, n_classes)) * (random.random((10, n_classes)) < 0.4)
+    scores = np.log(np.geomspace(1.0, rarest * n_classes, n_classes)) + (np.floor(1.5 * X) if stepwise else X) @ effects
+    if categories:
+        category = random.integers(0, 40, n_rows)
+        scores = scores + random.normal(size=(40, n_classes))[category]
+        X = pd.DataFrame(X).assign(category=np.char.add("c", category.astype(str))).rename(columns=str)
+    return X, (scores + random.gumbel(size=scores.shape)).argmax(axis=1)
+
+
 def separable(n_classes, seed=0):
     X = np.random.default_rng(seed).normal(size=(6_000, 6))
     return X, np.digitize(X[:, 0] + 0.3 * X[:, 1], np.linspace(-2.5, 3.0, n_classes - 1))
@@ -62,6 +76,10 @@ TABLES = {
     "2 classes, 0.05 % positive": lambda: rare_positives(100_000),
     "2 classes, separable": lambda: separable(2),
     "6 classes, separable, two rare": lambda: separable(6),
+    "3 classes, softmax": lambda: softmax_of_scores(3, 1e-3, 5_000, seed=7004),
+    "8 classes, softmax": lambda: softmax_of_scores(8, 5e-4, 12_000, seed=7008),
+    "5 classes, softmax of steps": lambda: softmax_of_scores(5, 1e-4, 10_000, seed=7009, stepwise=True),
+    "4 classes, softmax with categories": lambda: softmax_of_scores(4, 1e-4, 10_000, seed=7010, categories=True),
 }
 EACH_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
 
