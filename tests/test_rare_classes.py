@@ -13,7 +13,7 @@ from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from dmlgbm.gbdt.parameters import ParameterError
 
 
-def classes_with_shares(n_classes, rarest, n_rows, seed=0, separation=1.0):
+def classes_with_shares(n_classes, rarest, n_rows, seed=0, separation=1.0, flipped=0.01):
     shares = np.geomspace(1.0, 3 * rarest, n_classes)
     return make_classification(
         n_rows,
@@ -23,7 +23,7 @@ def classes_with_shares(n_classes, rarest, n_rows, seed=0, separation=1.0):
         n_clusters_per_class=1,
         weights=list(shares / shares.sum()),
         class_sep=separation,
-        flip_y=0.01,
+        flip_y=flipped,
         random_state=seed,
     )
 
@@ -73,7 +73,10 @@ TABLES = {
     "3 classes, rarest 1e-4": lambda: classes_with_shares(3, 1e-4, 10_000),
     "8 classes, rarest 1e-3": lambda: classes_with_shares(8, 1e-3, 6_000, seed=1),
     "30 classes, rarest 1e-4": lambda: classes_with_shares(30, 1e-4, 6_000, seed=3),
+    # Labels flipped at random would make the rarest class of the table above less rare.
+    "3 classes, 5 rows of the rarest": lambda: classes_with_shares(3, 1e-4, 20_000, flipped=0.0),
     "2 classes, 0.05 % positive": lambda: rare_positives(100_000),
+    "2 classes, 12 rows positive": lambda: rare_positives(40_000),
     "2 classes, separable": lambda: separable(2),
     "6 classes, separable, two rare": lambda: separable(6),
     "3 classes, softmax": lambda: softmax_of_scores(3, 1e-3, 5_000, seed=7004),
@@ -94,6 +97,17 @@ def test_default_fits_are_no_worse_than_the_class_shares(table):
 @EACH_TABLE
 def test_a_thousand_default_trees_are_no_worse_than_the_class_shares(table):
     assert over_class_shares(*table(), n_estimators=1_000) < 1.1
+
+
+def test_trees_about_a_rare_class_must_beat_chance():
+    random = np.random.default_rng(0)
+    X, y = random.normal(size=(20_000, 8)), (random.random(20_000) < 1e-3).astype(int)
+    careful = DMLGBMClassifier(n_estimators=200).fit(X, y)
+    assert sum(tree.n_nodes > 0 for tree in careful.booster_.trees) < 100
+    kept = [tree for tree in careful.booster_.trees if tree.n_nodes]
+    assert all(tree.gain[0] >= 1.0 for tree in kept)
+    like_lightgbm = DMLGBMClassifier(n_estimators=200, max_delta_step=0).fit(X, y)
+    assert all(tree.n_nodes for tree in like_lightgbm.booster_.trees)
 
 
 @pytest.mark.parametrize("precision", ["fast", "exact"])
