@@ -1,7 +1,7 @@
 """Every Python block of the pages runs as printed, in an empty folder and a process of its own for each page.
 
-Blocks of a page build on those before them, as in a notebook. One that names a library in `OPTIONAL` runs, with the
-blocks that need none, where this library is installed.
+Blocks of a page build on those before them, as in a notebook. One that names a library in
+`OPTIONAL_LIBRARIES` runs, with the blocks that need none, where this library is installed.
 """
 
 from __future__ import annotations
@@ -15,44 +15,18 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
+from tests.reference.page_blocks import blocks_of, python_blocks_of, write_program
+
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md")])
-OPTIONAL = ("matplotlib", "optuna", "pyspark", "torch")
 LANGUAGES = ("python", "sh", "text")
 # These pages, and all blocks on Spark, take more than a few seconds.
 SLOW_PAGES = ("callbacks", "collectives", "dask", "estimators", "neural", "neural_strategies", "tuning", "work_sharing")
 SECONDS = 300
-
-
-class Block(NamedTuple):
-    """A fenced part of a page."""
-
-    language: str
-    text: str
-
-    @property
-    def needs(self) -> str | None:
-        """The optional library that it names."""
-        return next((name for name in OPTIONAL if re.search(rf"\b{name}\b", self.text)), None)
-
-    @property
-    def file_name(self) -> str | None:
-        """Where the page says that it belongs, if in a file of its own."""
-        found = re.match(r"# (\w+\.py)\n", self.text)
-        return found and found[1]
-
-
-def blocks_of(page: Path) -> list[Block]:
-    fences = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
-    return [Block(*fence) for fence in fences]
-
-
-def python_blocks_of(page: Path) -> list[Block]:
-    return [block for block in blocks_of(page) if block.language == "python"]
 
 
 def is_python(text: str) -> bool:
@@ -96,14 +70,7 @@ def test_python_blocks_of_a_page_run_as_printed(page: Path, library: str | None,
     reason = library and why_missing(library)
     if reason:
         pytest.skip(reason)
-    program: list[str] = []
-    for block in python_blocks_of(page):
-        if block.file_name is not None:
-            (tmp_path / block.file_name).write_text(block.text, encoding="utf-8")
-        elif block.needs in (None, library):
-            program.append(block.text)
-    script = tmp_path / "program_of_a_page.py"
-    script.write_text("\n".join(program), encoding="utf-8")
+    script = write_program(page, library, tmp_path)
     finished = subprocess.run(
         [sys.executable, script.name],
         cwd=tmp_path,
