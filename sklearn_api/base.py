@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
@@ -20,17 +20,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.data.dataset import bin_table
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.atomic_file import write_atomically
-from dmlgbm.gbdt.training import TableBinner, TrainingResult
+from dmlgbm.gbdt.training import TrainingResult
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.clusters.partitions import Target
 from dmlgbm.sklearn_api.continuation import Start, starting_point
 from dmlgbm.sklearn_api.dispatch import snapshot, warn_of_cluster_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
-from dmlgbm.sklearn_api.fitting import NamedRows, boost, n_outputs_of
+from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows, boost, n_outputs_of
 from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
 from dmlgbm.sklearn_api.parameters.names import canonical_parameters, parameter_names, stored_parameters
 from dmlgbm.sklearn_api.parameters.values import EngineParameters, Stretch, engine_parameters
@@ -165,38 +164,30 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     def _evaluation_table(self, given: GivenSet, columns: Booster) -> Table:
         return self._table_like(columns, given.X, name=f"X of {given.label}")
 
-    def _fit_rows(
-        self,
-        parameters: EngineParameters,
-        objective: ObjectiveSettings,
-        training: RowData,
-        watched: Sequence[NamedRows],
-        start: Start,
-        settings: FitSettings,
-        classes: Labels | None = None,
-        binner: TableBinner = bin_table,
-    ) -> Self:
+    def _fit_rows(self, fit: CheckedFit) -> Self:
         """Train on rows that have been checked, and store the result."""
-        learnt_from = training
+        parameters, objective, settings = fit.parameters, fit.objective, fit.settings
+        learnt_from, watched = fit.training, fit.watched
         if parameters.train.early_stopping_rounds is not None and not watched:
-            learnt_from, watched = self._set_aside(training, parameters.train.seed)
+            learnt_from, watched = self._set_aside(fit.training, parameters.train.seed)
         warn_of_cluster_parameters(self)
         warn_of_unused_metric(settings.eval_metric, watched)
+        columns = columns_of(fit.training.table)
         result = boost(
             parameters.for_rows(learnt_from.table.n_rows),
             objective,
             learnt_from,
             watched,
-            start,
+            fit.start,
             eval_metric=settings.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
-            scorers=scorer_metrics(self, objective, columns_of(training.table), classes, n_outputs_of(objective)),
+            scorers=scorer_metrics(self, objective, columns, fit.classes, n_outputs_of(objective)),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
-            binner=binner,
+            binner=fit.binner,
         )
         warn_of_constant_model(result.booster, learnt_from.table.n_rows, parameters.train)
-        self._store(result, classes)
+        self._store(result, fit.classes)
         return self
 
     def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, list[NamedRows]]:

@@ -15,7 +15,7 @@ from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput, fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
-from dmlgbm.sklearn_api.fitting import NamedRows, n_outputs_of
+from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows, n_outputs_of
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
@@ -140,7 +140,7 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         training = replace(rows, weight=weight)
         columns = settings.matched_to(columns_of(training.table))
         watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
-        return self._fit_rows(parameters, objective, training, watched, start, settings, classes)
+        return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings, classes))
 
     @property
     def n_classes_(self) -> int:

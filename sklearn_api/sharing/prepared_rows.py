@@ -132,10 +132,11 @@ class CheckedRows:
     target: FloatArray
     classes: Labels | None
     weight: FloatArray | None
-    init_score: Any
+    init_score: Any  # as passed: its shape depends on the objective
     group_starts: IntArray | None
     y_is_column: bool
     row_numbers: IntArray | None  # in what the user passed, where rows were left out for their weight
+    n_rows_passed: int
 
     def training_rows(self, estimator: Any) -> tuple[TrainingRows, ObjectiveSettings]:
         """The rows as an estimator of these parameters learns from them."""
@@ -146,7 +147,9 @@ class CheckedRows:
             weight = class_weights(estimator.class_weight, self.classes, self.target, weight)
             require_two_weighted_classes(self.classes, self.target, weight)
         objective = estimator._objective_settings(0 if self.classes is None else len(self.classes))
-        scores = score_matrix(self.init_score, len(self.target), n_outputs_of(objective))
+        scores = score_matrix(self.init_score, self.n_rows_passed, n_outputs_of(objective))
+        if scores is not None and self.row_numbers is not None:
+            scores = np.ascontiguousarray(scores[:, self.row_numbers])
         return TrainingRows(self.target, weight, scores, self.group_starts), objective
 
 
@@ -223,16 +226,10 @@ def prepared_rows(
     weight = weight_vector(sample_weight, table.n_rows)
     group_starts = group_boundaries(group, qid, table.n_rows) if estimator._needs_queries else None
     rows = weighing_rows(RowData(table, target, weight, group_starts=group_starts), listed_categories(X))
-    if rows.row_numbers is not None and init_score is not None:
-        if len(init_score) != table.n_rows:
-            raise ValueError(
-                f"init_score has {len(init_score)} values for {table.n_rows} rows of X: pass one for each row."
-            )
-        init_score = np.asarray(init_score)[rows.row_numbers]
     setting = preparation_setting(estimator, parameters)
     checked = (
         *(setting, rows.target, classes, rows.weight, init_score, rows.group_starts),
-        *(y_is_column, rows.row_numbers),
+        *(y_is_column, rows.row_numbers, table.n_rows),
     )
     if parameters.train.early_stopping_rounds is not None:
         return RowsToSplit(*checked, rows.table)

@@ -24,7 +24,7 @@ def has_hooks(estimator: Any) -> bool:
 
 
 def trains_on_collections(estimator: Any) -> bool:
-    """Whether an estimator, or one inside it, takes Dask collections: its class says so by an attribute of this name."""
+    """Whether an estimator, or one inside it, takes Dask collections; its class has an attribute of this name."""
     parts = (estimator, *estimator.get_params(deep=True).values())
     return any(getattr(type(part), "trains_on_collections", False) for part in parts)
 

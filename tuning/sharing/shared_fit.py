@@ -64,9 +64,12 @@ def _run_on_fold(call: FitCall, unit: UnitWork) -> FitResult | None:
         estimator = way.new_estimator()
         unit.attach_final(estimator, call.split, fold)
         result = way.run(call, unit.data, fold, estimator)
+    except _NotSharedError:
+        unit.take_back(before)
+        return None
     except Exception:  # noqa: BLE001 - scikit-learn's function runs the call again and deals with the error
-        unit.counters.clear()
-        unit.counters.update(before)
+        unit.take_back(before)
+        unit.counters["sharing_failed"] += 1
         return None
     detach(estimator)
     return result
@@ -83,6 +86,11 @@ class UnitWork:
         self.data = data
         self.counters = counters
         self._runs: dict[Hashable, tuple[Any, int]] = {}
+
+    def take_back(self, counters: Counters) -> None:
+        """Count as before a call that has to run once more."""
+        self.counters.clear()
+        self.counters.update(counters)
 
     def attach(self, estimator: Any, rows: Hashable) -> None:
         """Give an estimator that can share a `fit` for one call; `rows` names what it learns from."""
@@ -131,7 +139,11 @@ class UnitWork:
             if fold is not None and hasattr(prepared, "expect"):
                 prepared.expect(fold.train.X, fold.test.X)
             self._train(estimator, prepared, fit, (rows, fit.preparation, fit.run))
-        except Exception:  # noqa: BLE001 - the estimator's own fit raises the error that users know
+        except Exception:
+            if fold is not None:
+                raise
+            # The estimator's own fit raises the error that users know.
+            self.counters["sharing_failed"] += 1
             return False
         return True
 

@@ -169,6 +169,22 @@ def test_rankers_share_with_their_queries() -> None:
     assert ours.search_report_.counters["trees_saved"] == 3 * 2 * 2
 
 
+class FailsOnSharedRows(DMLGBMRegressor):
+    """Its hooks do not do what they promise; its own `fit` does."""
+
+    def fit_prepared(self, *given: Any, **more: Any) -> Any:
+        raise RuntimeError("not on these rows")
+
+
+def test_fits_that_fail_on_shared_rows_run_on_their_own_and_are_counted() -> None:
+    frame, latent = make_rows(0)
+    ours = assert_shared_equals_scikit_learn(
+        small(FailsOnSharedRows), {"num_leaves": [3, 5]}, frame, latent, cv=2, refit=False
+    )
+    assert ours.search_report_.counters["sharing_failed"] >= 4
+    assert "sharing failed" in str(ours.search_report_)
+
+
 def test_a_failed_fit_and_a_failed_scorer_look_as_they_do_in_scikit_learn() -> None:
     frame, latent = make_rows(5)
     grid = {"n_estimators": [2, 4], "learning_rate": [0.1, "fast"]}
