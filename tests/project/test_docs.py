@@ -51,6 +51,13 @@ def test_links_between_pages_lead_to_files_and_headings_that_exist(page: Path) -
         assert not anchor or anchor in anchors_of(target.read_text(encoding="utf-8")), link
 
 
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_files_that_a_page_names_exist(page: Path) -> None:
+    folders = "|".join(path.name for path in ROOT.iterdir() if path.is_dir() and not path.name.startswith("."))
+    named = re.findall(rf"`((?:{folders}|\.ci)/[\w./]*)`", page.read_text(encoding="utf-8"))
+    assert [name for name in named if not (ROOT / name).exists()] == []
+
+
 def test_contents_page_links_every_other_page() -> None:
     contents = (DOCS / "index.md").read_text(encoding="utf-8")
     assert [
