@@ -256,6 +256,7 @@ def test_a_failed_call_that_was_started_raises_when_waited_for() -> None:
     run_threads(work, 2, transport="tcp")
 
 
+@pytest.mark.processes
 def test_a_process_that_fails_is_reported_with_its_rank() -> None:
     with pytest.raises(Exception, match="rank 1 ended with") as caught:
         run_processes(ranks.fail_on, 2, (1,))

@@ -220,5 +220,6 @@ def run_beside_a_holder(communicator: Communicator) -> float:
     return (released[0] - done) / 1e9
 
 
+@pytest.mark.processes
 def test_collectives_go_on_while_another_thread_of_every_rank_holds_the_gil() -> None:
     assert min(run_processes(run_beside_a_holder, 2)) > 0

@@ -429,6 +429,7 @@ def output_of_new_interpreter(*arguments: str) -> str:
     return completed.stdout
 
 
+@pytest.mark.processes
 def test_help_and_version_load_no_library() -> None:
     program = """
 import sys
@@ -440,10 +441,12 @@ print(*{"numpy", "numba", "sklearn", "pyarrow"} & set(sys.modules))
     assert lines[-2:] == [f"dmlgbm {dmlgbm.__version__}", ""]
 
 
+@pytest.mark.processes
 def test_module_runs_as_a_program() -> None:
     assert output_of_new_interpreter("-m", "dmlgbm", "--version") == f"dmlgbm {dmlgbm.__version__}\n"
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(400)  # compiles everything
 def test_warmup_meets_every_kernel_that_the_engine_calls() -> None:
     program = """

@@ -197,6 +197,7 @@ def digest() -> str:
     return hashlib.sha256(models).hexdigest()
 
 
+@pytest.mark.processes
 def test_another_process() -> None:
     code = "from tests.gbdt.test_determinism import digest; import sys; sys.stdout.write(digest())"
     environment = os.environ | {"PYTHONHASHSEED": "12345"}

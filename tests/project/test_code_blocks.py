@@ -64,6 +64,7 @@ def test_fences_name_their_language_and_all_python_is_called_so(page: Path) -> N
         assert is_python(block.text) == (block.language == "python"), block.text
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(SECONDS + 20)
 @pytest.mark.parametrize(("page", "library"), list(programs()))
 def test_python_blocks_of_a_page_run_as_printed(page: Path, library: str | None, tmp_path: Path) -> None:

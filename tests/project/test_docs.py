@@ -77,6 +77,7 @@ def test_readme_has_a_place_for_the_benchmark_table() -> None:
     assert "the table" in replace_section((ROOT / "README.md").read_text(encoding="utf-8"), "the table")
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("path", QUICK_EXAMPLES, ids=lambda path: path.stem)
 def test_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(path), run_name="__main__")

@@ -11,6 +11,8 @@ import pytest
 
 from dmlgbm.gbdt.machine_code.elf_object import can_load_objects
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 DECOYS = (
     "json", "pickle", "struct", "socket", "tempfile", "selectors", "multiprocessing", "threading", "hashlib", "logging",

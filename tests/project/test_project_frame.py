@@ -83,6 +83,7 @@ def test_every_room_is_a_link_to_its_folder(room: str) -> None:
     assert importlib.import_module(f"dmlgbm.{room}").__file__ == str(ROOT / "dmlgbm" / room / "__init__.py")
 
 
+@pytest.mark.processes
 def test_no_room_is_loaded_under_its_short_name() -> None:
     # Twice the same module would be two sets of classes, and two caches.
     program = """
@@ -105,6 +106,7 @@ def test_every_public_name_exists() -> None:
     assert [name for name in dmlgbm.__all__ if not hasattr(dmlgbm, name)] == []
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("package", ["dmlgbm", *(f"dmlgbm.{room}" for room in ROOMS)])
 def test_package_imports_where_optional_libraries_are_missing(package: str) -> None:
     # scikit-learn itself loads pandas when it can, so its absence from sys.modules would show nothing.
@@ -120,6 +122,7 @@ import {package}
     output_of_new_interpreter(program)
 
 
+@pytest.mark.processes
 def test_importing_the_whole_engine_loads_no_framework() -> None:
     program = """
 import importlib, pkgutil, sys
@@ -146,6 +149,7 @@ def test_communication_layer_imports_only_numpy_numba_and_the_standard_library(p
     assert set(imported_packages(path)) <= COLLECTIVES_MAY_IMPORT
 
 
+@pytest.mark.processes
 def test_ranks_meet_without_numba_or_llvm_in_memory() -> None:
     program = """
 import sys

@@ -171,6 +171,7 @@ def test_a_fitted_search_can_be_pickled_and_cloned(rows: Any) -> None:
     assert again.search_report_.calls_answered == 4
 
 
+@pytest.mark.processes
 def test_a_local_search_loads_neither_dask_nor_spark() -> None:
     script = """
 import sys

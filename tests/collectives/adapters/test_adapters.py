@@ -40,6 +40,7 @@ def gloo_rank(rank: int, world_size: int, store: str, results: Any) -> None:
     results.put(rank)
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
 def test_gloo_gives_the_bits_of_the_reference(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
@@ -57,6 +58,7 @@ def test_gloo_gives_the_bits_of_the_reference(tmp_path: Path, monkeypatch: pytes
     assert sorted(results.get(timeout=5) for _ in range(3)) == [0, 1, 2]
 
 
+@pytest.mark.processes
 @pytest.mark.skipif(importlib.util.find_spec("mpi4py") is None or MPIEXEC is None, reason="mpi4py is not installed")
 def test_mpi_gives_the_bits_of_the_reference() -> None:
     program = "from tests.collectives import test_adapters as t; t.check(t.mpi_communicator()); print('right')"

@@ -18,6 +18,8 @@ from dmlgbm.collectives import AbortedError, Communicator, JoinOptions, PeerLost
 from dmlgbm.collectives.joining import launch
 from dmlgbm.collectives.joining.launch import launch_processes, run_processes, run_threads
 
+pytestmark = pytest.mark.processes
+
 # Long enough for processes that start on a busy machine, short enough for a test.
 SILENCE = 10.0
 

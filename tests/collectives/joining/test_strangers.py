@@ -274,6 +274,7 @@ def contexts_of(key: Path, certificate: Path) -> TlsContexts:
     return TlsContexts(server, client, "localhost")
 
 
+@pytest.mark.processes
 def test_collectives_run_over_tls(certificates: TlsContexts) -> None:
     from tests.collectives import oracle, ranks
 
@@ -283,6 +284,7 @@ def test_collectives_run_over_tls(certificates: TlsContexts) -> None:
         run_threads(ranks.nothing, 2, transport="tcp", options=JoinOptions(tls=certificates, native=True))
 
 
+@pytest.mark.processes
 def test_a_rank_without_the_right_certificate_is_refused(certificates: TlsContexts, tmp_path: Path) -> None:
     make_certificate(tmp_path / "key.pem", tmp_path / "certificate.pem")
     other = contexts_of(tmp_path / "key.pem", tmp_path / "certificate.pem")
@@ -294,6 +296,7 @@ def test_a_rank_without_the_right_certificate_is_refused(certificates: TlsContex
     assert join_in_thread(record, 1, listeners[1], JoinOptions(tls=certificates, join_timeout=20))() == first() == 10
 
 
+@pytest.mark.processes
 def test_a_plain_rank_cannot_join_a_tls_session(certificates: TlsContexts) -> None:
     listeners = [Listener.tcp(), Listener.tcp()]
     record = record_for(*listeners)

@@ -13,6 +13,8 @@ import pytest
 from dmlgbm.gbdt.machine_code import cache_folders
 from dmlgbm.gbdt.machine_code.elf_object import can_load_objects
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
 STRANGER = 54_321  # a user without a name and a home
 

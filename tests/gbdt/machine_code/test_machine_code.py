@@ -33,6 +33,8 @@ from dmlgbm.gbdt.machine_code.kernel import Intrinsic, Kernel
 from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
 from dmlgbm.gbdt.machine_code.symbols import address_of
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
 
 needs_loader = pytest.mark.skipif(not can_load_objects(), reason="machine code is loaded on Linux with x86-64 only")

@@ -468,6 +468,7 @@ def assert_is_one_version(path: Path) -> None:
     np.testing.assert_array_equal(arrays["a"], np.full(20_000 + version % 7 * 5_000, version))
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(120)
 def test_writer_killed_at_random_moments_leaves_a_whole_file(tmp_path: Path) -> None:
     path = tmp_path / "model.dml"
@@ -486,6 +487,7 @@ def test_writer_killed_at_random_moments_leaves_a_whole_file(tmp_path: Path) -> 
         assert_is_one_version(path)
 
 
+@pytest.mark.processes
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize(("step", "version"), [("fdopen", 1), ("chmod", 1), ("fsync", 1), ("replace", 1), ("close", 2)])
 def test_writer_killed_at_each_step_leaves_the_old_file_or_the_new_one(tmp_path: Path, step: str, version: int) -> None:

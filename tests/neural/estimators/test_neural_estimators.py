@@ -134,6 +134,7 @@ def test_fitted_models_are_saved_whole() -> None:
     assert again.history_["loss"] == model.history_["loss"]
 
 
+@pytest.mark.processes
 def test_a_fit_in_one_process_loads_no_compiler() -> None:
     program = (
         "import sys, numpy; from dmlgbm.neural import DMLMLPClassifier; "

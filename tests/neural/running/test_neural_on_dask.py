@@ -151,6 +151,7 @@ def test_too_many_losses_are_told(killed_after_three_epochs: Client) -> None:
         DMLMLPClassifier(**settings).fit(*in_chunks(*table(4000)))
 
 
+@pytest.mark.processes
 def test_a_tls_cluster_encrypts_ranks_and_the_parameter_server(
     security: Security, monkeypatch: pytest.MonkeyPatch
 ) -> None:

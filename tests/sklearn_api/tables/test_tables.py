@@ -681,6 +681,7 @@ def test_one_side_without_names_is_matched_by_position_with_a_warning() -> None:
         assert reordered(named, None, 1, estimator_name="Model") is named
 
 
+@pytest.mark.processes
 def test_arrays_import_no_framework() -> None:
     script = (
         # scikit-learn loads some of them by itself.

@@ -21,6 +21,8 @@ from dmlgbm import GridSearchCV, HalvingGridSearchCV, HyperbandSearchCV
 from dmlgbm.tuning.outcomes import WorkerLostError
 from dmlgbm.tuning.search_run import SearchStoppedWarning
 
+pytestmark = pytest.mark.processes
+
 GRID = {"max_depth": [1, 2, 3, 4]}
 
 

@@ -22,6 +22,8 @@ from dmlgbm.tuning import collections
 from dmlgbm.tuning.executors.base import ExecutorError
 from dmlgbm.tuning.executors.dask import DaskExecutor
 
+pytestmark = pytest.mark.processes
+
 GRID = {"max_depth": [1, 2, 3, 4]}
 
 
