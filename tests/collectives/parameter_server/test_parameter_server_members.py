@@ -179,6 +179,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> TlsContexts:
     return TlsContexts(server, ssl.create_default_context(cafile=certificate), "localhost")
 
 
+@pytest.mark.processes
 def test_everything_works_over_tls(tls: TlsContexts) -> None:
     plan = StorePlan(n_servers=2, copies=2, consistency=asp())
     with (
