@@ -112,7 +112,7 @@ KILL_POINTS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.property_long) for seed in (1, 2))])
 @pytest.mark.parametrize("point", KILL_POINTS)
 @pytest.mark.parametrize("n_servers", [2, 3], ids=["no spare server", "spare server"])
 def test_no_acknowledged_push_is_lost_and_none_applied_twice_when_a_server_is_killed(

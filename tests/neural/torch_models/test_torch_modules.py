@@ -142,8 +142,15 @@ class Convolved(torch.nn.Module):
         return self.last(self.norms[1](hidden))
 
 
-@pytest.mark.parametrize("norm", [torch.nn.BatchNorm1d, torch.nn.SyncBatchNorm])
-@pytest.mark.parametrize("share", [RowShard.of_all, scattered])
+@pytest.mark.parametrize(
+    ("norm", "share"),
+    [
+        (torch.nn.SyncBatchNorm, scattered),
+        pytest.param(torch.nn.SyncBatchNorm, RowShard.of_all, marks=pytest.mark.slow),
+        pytest.param(torch.nn.BatchNorm1d, scattered, marks=pytest.mark.slow),
+        pytest.param(torch.nn.BatchNorm1d, RowShard.of_all, marks=pytest.mark.slow),
+    ],
+)
 def test_dropout_and_batch_norm_are_those_of_one_process(norm: type, share: Sharding) -> None:
     X, y = rows()
     torch.manual_seed(0)
