@@ -13,6 +13,7 @@ from dmlgbm.gbdt.boosting.loop import BoostingRun, TrainingRows
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.table import Category
 from dmlgbm.gbdt.growth.grower import TreeGrower, histogram_bytes
+from dmlgbm.gbdt.growth.quantisation import most_repeated_rows
 from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, objective_for
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.threads import Workers
@@ -31,7 +32,7 @@ def loss_over(rows: TrainingRows, objective: ObjectiveSettings, precision: str) 
         target=rows.target,
         weight=rows.weight,
         group_starts=rows.group_starts,
-        exact=precision == "exact",
+        most_repeated_rows=most_repeated_rows(precision),
     )
 
 

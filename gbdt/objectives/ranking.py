@@ -13,7 +13,14 @@ import numpy as np
 from dmlgbm.gbdt.data.row_weights import RowWeights
 from dmlgbm.gbdt.kernels.lambdarank import inverse_ideal_gains, lambdarank_gradients
 from dmlgbm.gbdt.kernels.metric_loops import logarithm
-from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
+from dmlgbm.gbdt.objectives.protocol import (
+    NO_LARGEST_STEP,
+    FloatArray,
+    IntArray,
+    RareClassLimits,
+    SingleArray,
+    no_limits,
+)
 from dmlgbm.gbdt.objectives.targets import class_numbers
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.threads import Workers
@@ -52,8 +59,8 @@ class LambdaRank:
             label, self._group_starts, gain_of_label, self._discount, truncation_level, self._inverse_ideal
         )
 
-    def least_leaf_hessians(self) -> FloatArray:
-        return np.zeros(self.n_outputs)
+    def rare_class_limits(self) -> RareClassLimits:
+        return no_limits(self.n_outputs)
 
     def base_scores(self) -> FloatArray:
         return np.zeros(1)

@@ -25,6 +25,7 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.partition_binning import BinningPlan
 from dmlgbm.gbdt.data.row_numbers import Segment, global_row_number
 from dmlgbm.gbdt.data.table import Category, Table
+from dmlgbm.gbdt.growth.quantisation import most_repeated_rows
 from dmlgbm.gbdt.growth.round_grower import LeafExpander, RoundGrower
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, RowError, objective_for
@@ -226,7 +227,7 @@ def _objective(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Objec
         target=rows.target,
         weight=rows.weight,
         group_starts=rows.group_starts,
-        exact=task.parameters.precision == "exact",
+        most_repeated_rows=most_repeated_rows(task.parameters.precision),
         exchange=exchange,
     )
 

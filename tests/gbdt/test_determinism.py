@@ -121,7 +121,7 @@ def threads_for_small_data(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("threads_for_small_data")
 @pytest.mark.parametrize("n_threads", [2, 3])
 @pytest.mark.parametrize("objective", OBJECTIVES)
-@pytest.mark.parametrize("precision", ["auto", "exact"])
+@pytest.mark.parametrize("precision", ["auto", "fast", "exact"])
 def test_any_number_of_threads(n_threads: int, objective: str, precision: str) -> None:
     alone = fit(objective, precision=precision)
     assert fit(objective, precision=precision, n_threads=n_threads).to_bytes() == alone.to_bytes()

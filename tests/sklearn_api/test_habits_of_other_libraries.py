@@ -221,7 +221,7 @@ def test_metrics_of_scikit_learn_get_weights_and_classes_where_they_need_them() 
 )
 def test_direction_of_a_metric_that_returns_a_number_is_told_by_its_name(metric: Any, higher: bool) -> None:
     seen: list[bool] = []
-    history_of(metric, callbacks=lambda state: seen.extend(e.higher_is_better for e in state.evaluations))
+    history_of(metric, callbacks=[lambda state: seen.extend(e.higher_is_better for e in state.evaluations)])
     assert seen == [higher] * 4
 
 
@@ -258,10 +258,10 @@ def test_callback_of_lightgbm_that_has_no_counterpart_says_so() -> None:
 @pytest.mark.parametrize(("name", "place"), [("evaluation_result_list", r"state\.evaluations"), ("model", "booster")])
 def test_callback_that_looks_for_lightgbms_names_is_told_ours(name: str, place: str) -> None:
     with pytest.raises(AttributeError, match=f"has no attribute '{name}': use .*{place}"):
-        DMLGBMRegressor().fit(X, SIGNAL, callbacks=lambda state: getattr(state, name))
+        DMLGBMRegressor().fit(X, SIGNAL, callbacks=[lambda state: getattr(state, name)])
 
 
 @pytest.mark.parametrize("name", ["stop_training", "iteration"])
 def test_callback_that_sets_what_nobody_reads_is_told_so(name: str) -> None:
     with pytest.raises(AttributeError, match=rf"a callback sets state\.{name}, which has no effect: call state\.stop"):
-        DMLGBMRegressor().fit(X, SIGNAL, callbacks=lambda state: setattr(state, name, True))
+        DMLGBMRegressor().fit(X, SIGNAL, callbacks=[lambda state: setattr(state, name, True)])

@@ -14,7 +14,7 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from dmlgbm.collectives import AbortedError, Communicator, JoinOptions, PeerLostError, RankFailedError
+from dmlgbm.collectives import AbortedError, Communicator, PeerLostError, RankFailedError, Rendezvous
 from dmlgbm.collectives.joining import launch
 from dmlgbm.collectives.joining.launch import launch_processes, run_processes, run_threads
 
@@ -94,17 +94,16 @@ def test_a_rank_that_stops_amid_its_work_is_lost_and_the_others_hear_of_it() -> 
 
 @pytest.mark.fault
 def test_a_rank_killed_before_it_is_introduced_is_lost_and_the_others_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    introduce = launch._Launch._introduce
+    create = Rendezvous.create
 
-    def kill_and_introduce(self: launch._Launch) -> None:
-        process = self._processes[1].process
-        assert process.pid is not None
-        os.kill(process.pid, signal.SIGKILL)
-        process.join()
-        introduce(self)
+    def kill_and_create(*places: Any) -> Rendezvous:
+        [victim] = [process for process in multiprocessing.active_children() if process.name == "rank-1"]
+        victim.kill()
+        victim.join()
+        return create(*places)
 
-    monkeypatch.setattr(launch._Launch, "_introduce", kill_and_introduce)
-    outcomes = launch_processes(meet, 3, options=JoinOptions(join_timeout=60))
+    monkeypatch.setattr(Rendezvous, "create", kill_and_create)
+    outcomes = launch_processes(meet, 3, timeout=60)
     assert "rank 1 ended before it had met the others" in str(outcomes[1].error)
     assert isinstance(outcomes[0].error, AbortedError)
     assert isinstance(outcomes[2].error, AbortedError)
@@ -118,7 +117,7 @@ def test_a_rank_that_computes_for_longer_than_it_may_be_silent_is_no_loss() -> N
 @pytest.mark.fault
 def test_a_rank_that_has_reported_and_lingers_is_no_loss(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(launch, "_SECONDS_TO_END", 0.5)
-    outcomes = launch_processes(linger, 2, (300.0,), timeout=None)
+    outcomes = launch_processes(linger, 2, (300.0,), timeout=60)
     assert [outcome.exit_code for outcome in outcomes] == [-signal.SIGKILL] * 2
     assert [(outcome.result, outcome.failed) for outcome in outcomes] == [(2, False)] * 2
 

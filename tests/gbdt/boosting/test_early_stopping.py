@@ -259,11 +259,13 @@ def test_decisions_are_those_of_lightgbm(first_metric_only: bool, min_delta: flo
     assert len(seen) > 3
 
 
-# Going on.
+# Going on. Early stopping is asked for in full, so that rounds alone need not ask for it.
+
+STOPPING = {"early_stopping": True, "early_stopping_rounds": 5}
 
 
 def test_warm_start_keeps_the_earlier_best_where_nothing_new_is_better() -> None:
-    model = fitted(regressor(early_stopping_rounds=5, warm_start=True))
+    model = fitted(regressor(**STOPPING, warm_start=True))
     best, score, predicted = model.best_iteration_, model.best_score_, model.predict(X)
     fitted(model)
     assert (model.best_iteration_, model.best_score_) == (best, score)
@@ -273,9 +275,9 @@ def test_warm_start_keeps_the_earlier_best_where_nothing_new_is_better() -> None
 
 
 def test_warm_start_takes_a_new_best_that_is_better() -> None:
-    model = fitted(regressor(early_stopping_rounds=5, warm_start=True, n_estimators=4))
+    model = fitted(regressor(**STOPPING, warm_start=True, n_estimators=4))
     before = model.best_score_["valid_0"]["l2"]
-    whole = fitted(regressor(early_stopping_rounds=5))
+    whole = fitted(regressor(**STOPPING))
     fitted(model.set_params(n_estimators=150))
     assert model.best_score_["valid_0"]["l2"] < before
     assert model.best_iteration_ == whole.best_iteration_
@@ -289,8 +291,8 @@ def test_warm_start_with_rows_set_aside_never_reports_a_worse_best() -> None:
 
 
 def test_an_init_model_stays_the_best_where_nothing_new_is_better() -> None:
-    first = fitted(regressor(early_stopping_rounds=5))
-    model = fitted(regressor(early_stopping_rounds=5), init_model=first)
+    first = fitted(regressor(**STOPPING))
+    model = fitted(regressor(**STOPPING), init_model=first)
     assert model.best_iteration_ == first.best_iteration_
     assert model.best_score_ == first.best_score_
 

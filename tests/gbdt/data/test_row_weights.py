@@ -17,9 +17,13 @@ from sklearn.utils.estimator_checks import (
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from dmlgbm.gbdt.data.feature_bins import cut_numeric
+from dmlgbm.gbdt.data.row_numbers import whole_table
+from dmlgbm.gbdt.data.row_weights import Repeats, settled_weights
 from dmlgbm.gbdt.data.table import NumericColumn
+from dmlgbm.gbdt.growth.quantisation import quantise
 from dmlgbm.gbdt.metrics.exact_mean import ExactMean
 from dmlgbm.gbdt.objectives.averages import percentile, weighted_mean
+from dmlgbm.gbdt.threads import Workers
 
 N_ROWS = 400
 N_QUERIES = 20
@@ -148,12 +152,12 @@ def repeated(weight: Any, *arrays: Any) -> list[Any]:
     return [each.iloc[rows].reset_index(drop=True) if hasattr(each, "iloc") else each[rows] for each in arrays]
 
 
-@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize(("precision", "n_threads"), [("exact", 1), ("exact", 2), ("auto", 1), ("auto", 2)])
 @objectives
-def test_whole_weights_predict_exactly_what_repeated_rows_do(objective: str, n_threads: int) -> None:
+def test_whole_weights_predict_exactly_what_repeated_rows_do(objective: str, precision: str, n_threads: int) -> None:
     X, y, queries = rows_for(objective, seed=4)
     weight = np.random.default_rng(5).integers(0, 6, len(X)).astype(np.float64)
-    estimator = estimator_for(objective, n_jobs=n_threads)
+    estimator = estimator_for(objective, precision=precision, n_jobs=n_threads)
     if objective == "lambdarank":
         # Two equal rows take two places in a ranking, so only whole queries can be repeated.
         weight = np.repeat([1.0, 2.0], len(X) // 2)
@@ -187,8 +191,14 @@ def test_large_whole_weights_fill_no_field_of_a_word() -> None:
 
 
 @settings(max_examples=15, deadline=None)
-@given(seed=st.integers(0, 2**32 - 1), objective=st.sampled_from(["binary", "regression", "regression_l1", "poisson"]))
-def test_any_small_table_with_whole_weights_is_the_table_of_repeated_rows(seed: int, objective: str) -> None:
+@given(
+    seed=st.integers(0, 2**32 - 1),
+    objective=st.sampled_from(["binary", "regression", "regression_l1", "poisson"]),
+    precision=st.sampled_from(["auto", "exact"]),
+)
+def test_any_small_table_with_whole_weights_is_the_table_of_repeated_rows(
+    seed: int, objective: str, precision: str
+) -> None:
     random = np.random.default_rng(seed)
     n_rows = int(random.integers(4, 40))
     X = np.round(random.normal(size=(n_rows, 2)), int(random.integers(0, 3)))
@@ -198,7 +208,8 @@ def test_any_small_table_with_whole_weights_is_the_table_of_repeated_rows(seed: 
     if objective == "binary":
         y = (y > 1).astype(np.float64)
     y[:2] = [0.0, 1.0]
-    estimator = estimator_for(objective, max_bin=int(random.integers(2, 30)), min_child_weight=0.0)
+    options = {"max_bin": int(random.integers(2, 30)), "min_child_weight": 0.0, "precision": precision}
+    estimator = estimator_for(objective, **options)
     found = fitted(estimator, X, y, None, weight).predict(X, raw_score=True)
     expected = fitted(estimator, *repeated(weight, X, y), None).predict(X, raw_score=True)
     np.testing.assert_array_equal(found, expected)
@@ -207,18 +218,72 @@ def test_any_small_table_with_whole_weights_is_the_table_of_repeated_rows(seed: 
 @pytest.mark.parametrize(
     "check", [check_sample_weight_equivalence_on_dense_data, check_sample_weight_equivalence_on_sparse_data]
 )
+@pytest.mark.parametrize("precision", ["auto", "exact"])
 @pytest.mark.parametrize("kind", [DMLGBMClassifier, DMLGBMRegressor])
-def test_scikit_learn_finds_weights_and_repeated_rows_equal(kind: Any, check: Any) -> None:
-    check(kind.__name__, kind(min_child_samples=1, n_estimators=20, precision="exact"))
+def test_scikit_learn_finds_weights_and_repeated_rows_equal(kind: Any, precision: str, check: Any) -> None:
+    check(kind.__name__, kind(min_child_samples=1, n_estimators=20, precision=precision))
 
 
-def test_four_rows_of_weight_one_are_split_like_four_rows() -> None:
+def steep_rows(n_rows: int) -> tuple[Any, Any]:
+    """One row in twenty has an enormous count: the others are too small for packed sums."""
+    random = np.random.default_rng(10)
+    X = np.round(random.normal(size=(n_rows, 3)), 1)
+    return X, np.where(random.random(n_rows) < 0.05, 3e5, random.poisson(np.exp(X[:, 0])))
+
+
+def test_whole_weights_repeat_rows_under_auto_where_gradients_are_steep() -> None:
+    X, y = steep_rows(300)
+    weight = np.random.default_rng(11).integers(0, 6, len(X)).astype(np.float64)
+    estimator = estimator_for("poisson", precision="auto", n_estimators=20)
+    found = fitted(estimator, X, y, None, weight).predict(X, raw_score=True)
+    expected = fitted(estimator, *repeated(weight, X, y), None).predict(X, raw_score=True)
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_repeated_rows_and_not_given_ones_say_whether_a_table_is_small() -> None:
+    weight = np.array([2.0, 0.0, 3.0])
+    assert settled_weights(weight, most_repeated_rows=5).repeats is not None
+    assert settled_weights(weight, most_repeated_rows=4).repeats is None
+
+
+@pytest.mark.parametrize(("n_rows", "alike"), [(4_095, True), (4_096, False)])
+def test_equal_rows_of_a_small_table_are_rounded_alike_under_auto(n_rows: int, alike: bool) -> None:
+    values = np.full(n_rows, 0.3, np.float32)
+    values[0] = 1.0
+    with Workers(1) as workers:
+        options: dict[str, Any] = {"segments": whole_table(n_rows), "seed": 0, "tree": 0, "workers": workers}
+        words = quantise(values, values, precision="auto", **options).words
+    assert (len(np.unique(words[:, 1:], axis=1).T) == 1) == alike
+
+
+def test_the_largest_sums_of_a_small_table_do_not_touch() -> None:
+    """All repeats of all rows in one sum: 4,095 times the largest gradient and hessian."""
+    counts = np.array([4_000, 90, 5, 0], np.int64)
+    largest = np.full(4, np.nextafter(np.float32(2.0), np.float32(0.0)))
+    for sign in (1, -1):
+        with Workers(1) as workers:
+            options: dict[str, Any] = {"segments": whole_table(4), "seed": 0, "tree": 0, "workers": workers}
+            repeats = Repeats(counts, 4_000, 4_095)
+            made = quantise(sign * largest, largest, precision="auto", repeats=repeats, **options)
+        packing, total = made.packing[0], int(made.words[0].sum())
+        assert made.words.shape == (1, 4)
+        assert total & int(packing["count_mask"]) == 4
+        hessian = (total >> int(packing["hessian_shift"])) & int(packing["hessian_mask"])
+        assert hessian / made.hessian_scale == pytest.approx(2.0 * 4_095, rel=1e-3)
+        assert (total >> int(packing["gradient_shift"])) / made.gradient_scale == pytest.approx(
+            sign * 2.0 * 4_095, rel=1e-3
+        )
+
+
+@pytest.mark.parametrize("precision", ["auto", "fast", "exact"])
+@pytest.mark.parametrize("kind", [DMLGBMClassifier, DMLGBMRegressor])
+def test_four_rows_of_weight_one_are_split_like_four_rows(kind: Any, precision: str) -> None:
     X, y = [[1, 0], [1, 0], [1, 0], [0, 1]], [0, 0, 1, 0]
-    model = DMLGBMClassifier(min_child_samples=1, n_estimators=3).fit(X, y, sample_weight=np.ones(4))
-    assert len(model.booster_.trees[0].leaf_value) == 2
-    assert (
-        model.booster_.to_bytes() == DMLGBMClassifier(min_child_samples=1, n_estimators=3).fit(X, y).booster_.to_bytes()
-    )
+    estimator = kind(min_child_samples=1, n_estimators=3, precision=precision)
+    without = clone(estimator).fit(X, y).booster_
+    ones = clone(estimator).fit(X, y, sample_weight=np.ones(4)).booster_
+    assert [len(model.trees[0].leaf_value) for model in (without, ones)] == [2, 2]
+    assert ones.to_bytes() == without.to_bytes()
 
 
 @settings(max_examples=50, deadline=None)

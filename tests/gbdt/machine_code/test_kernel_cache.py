@@ -25,15 +25,18 @@ needs_root = pytest.mark.skipif(
 )
 
 # Not the types of any other test: a kernel that nobody has compiled yet.
-SEARCH = """
-import sys
+COUNTS = """
 import numpy as np
 from dmlgbm.gbdt.kernels.binning import search_bins
-from dmlgbm.gbdt.machine_code import cache_folders, loader
+from dmlgbm.gbdt.machine_code import loader
 bins, cuts = np.empty(4, np.uint64), np.full(255, np.inf)
 cuts[:2] = 1.0, 2.0
 search_bins(np.array([0.5, 1.5, 2.5, np.nan]), cuts, 3, bins)
-print(bins.tolist(), loader.counts.compiled, loader.counts.from_disk, cache_folders.folder_to_write())
+print(bins.tolist(), loader.counts.compiled, loader.counts.from_disk, end=" ")
+"""
+SEARCH = f"""{COUNTS}
+from dmlgbm.gbdt.machine_code import cache_folders
+print(cache_folders.folder_to_write())
 """
 FIT = """
 import numpy as np
@@ -43,7 +46,7 @@ print(DMLGBMRegressor(n_estimators=2, n_jobs=2).fit(x, x[:, 0]).predict(x).shape
 """
 
 
-def run(program: str, *command: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(program: str, *command: str, sources: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     kept = {
         name: value for name, value in os.environ.items() if name not in ("HOME", "NUMBA_CACHE_DIR", "XDG_CACHE_HOME")
     }
@@ -52,7 +55,7 @@ def run(program: str, *command: str, **environment: str) -> subprocess.Completed
         capture_output=True,
         text=True,
         timeout=300,
-        cwd=ROOT,
+        cwd=sources,
         env=kept | environment,
         check=False,
     )
@@ -60,12 +63,12 @@ def run(program: str, *command: str, **environment: str) -> subprocess.Completed
     return completed
 
 
-def as_stranger(program: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def as_stranger(program: str, sources: Path = ROOT, **environment: str) -> subprocess.CompletedProcess[str]:
     """Run as a user who can read everything, so that the interpreter is found, and write next to nothing."""
     only = "-all,+dac_read_search"
     may_read = (f"--inh-caps={only}", "--ambient-caps=+dac_read_search", f"--bounding-set={only}")
     user = (f"--reuid={STRANGER}", f"--regid={STRANGER}", "--clear-groups")
-    return run(program, "setpriv", *user, *may_read, **environment)
+    return run(program, "setpriv", *user, *may_read, sources=sources, **environment)
 
 
 @pytest.fixture(scope="module")
@@ -129,6 +132,20 @@ def test_code_in_a_folder_that_cannot_be_written_is_used_and_new_code_goes_to_th
     stored = as_stranger(other_types, NUMBA_CACHE_DIR=str(warmed), XDG_CACHE_HOME=str(own))
     assert stored.stdout == f"[0, 1, 2, 3] 1 0 {own / 'dmlgbm'}\n"
     assert len(list(own.rglob("*.o"))) == 1
+
+
+@needs_loader
+@needs_root
+def test_code_beside_the_sources_of_a_read_only_installation_is_used(tmp_path: Path) -> None:
+    without_code = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "gbdt", tmp_path / "installed" / "gbdt", ignore=without_code)
+    own = tmp_path / "own"
+    own.mkdir()
+    os.chown(own, STRANGER, STRANGER)
+    sources, places = tmp_path / "installed", {"PYTHONPATH": str(tmp_path / "installed"), "XDG_CACHE_HOME": str(own)}
+    assert run(COUNTS, sources=sources, **places).stdout == "[0, 1, 2, 3] 1 0 "
+    assert as_stranger(COUNTS, sources, **places).stdout == "[0, 1, 2, 3] 0 1 "
+    assert list(own.rglob("*.o")) == []
 
 
 @needs_loader

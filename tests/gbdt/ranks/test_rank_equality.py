@@ -31,6 +31,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "sampled": {"subsample": 0.5, "subsample_freq": 2, "colsample_bytree": 0.7, "colsample_bynode": 0.7},
     "depthwise": {"grow_policy": "depthwise", "max_depth": 5},
+    "fast": {"precision": "fast"},
     "exact": {"precision": "exact", "reg_alpha": 0.1, "reg_lambda": 1.0},
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }

@@ -32,7 +32,7 @@ def test_weights_over_ranks_give_the_bytes_of_a_local_fit(objective: str, precis
         check_equal(fit, deal, tree_learner=mode)
 
 
-@pytest.mark.parametrize("objective", ["binary", "regression_l1"])
+@pytest.mark.parametrize("objective", ["binary", "regression", "regression_l1"])
 def test_ones_on_all_ranks_are_no_weights(objective: str) -> None:
     fit = make_fit(objective, {})
     expected = fit.locally().booster.to_bytes()
