@@ -15,7 +15,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 installed = $(VENV)/.installed-$(1)
 SHARED := -n $(TEST_PROCESSES) --dist loadfile
-QUICK := not processes and not slow and not fault and not parity and not property_long
+QUICK := not processes and not medium and not slow and not fault and not parity and not property_long
 
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1

@@ -11,9 +11,9 @@ import signal
 
 from hypothesis import settings
 
-from tests.reference.started_processes import pytest_collection_modifyitems, pytest_runtest_call
+from tests.reference.started_processes import pytest_collection_modifyitems, pytest_runtest_call, pytest_runtest_setup
 
-__all__ = ["pytest_collection_modifyitems", "pytest_runtest_call"]
+__all__ = ["pytest_collection_modifyitems", "pytest_runtest_call", "pytest_runtest_setup"]
 
 settings.register_profile("local", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)

@@ -34,6 +34,7 @@ SPINNING = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("path", "world_size"),
     [*((path, 3) for path in PATHS), ("memory", 1), ("memory", 2), ("memory", 5), ("tcp", 1), ("tcp", 2), ("tcp", 5)],

@@ -94,6 +94,7 @@ def test_a_kill_at_any_point_of_any_collective_reaches_everybody(operation: str,
         assert "rank 1" in text
 
 
+@pytest.mark.processes
 def test_abort_from_another_thread_frees_every_rank() -> None:
     for result in run_processes(ranks.abort_from_thread, 3, options=JoinOptions(timeout=20)):
         name, text, seconds = result

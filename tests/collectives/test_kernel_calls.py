@@ -53,6 +53,7 @@ def run_rounds(communicator: Communicator, transport: str, n_rounds: int) -> Any
     return values
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("transport", ROUNDS)
 def test_kernels_run_several_prepared_collectives_in_turns(transport: str, world_size: int) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-NOT_QUICK = ("processes", "slow", "fault", "parity", "property_long")
+NOT_QUICK = ("processes", "medium", "slow", "fault", "parity", "property_long")
 FIXTURES_OF_CLUSTERS = ("cluster", "spark")
 _EVENTS = ("subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system")
 _COMPILERS = "dmlgbm.gbdt.machine_code.compile_worker"
@@ -57,14 +57,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.processes)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    _started.clear()  # libraries ask programs about the machine when they are imported
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
     result = yield
     if _only_quick(item.session):
         distributed = sys.modules.get("distributed")
         schedulers = list(distributed.Scheduler._instances) if distributed is not None else []
-        started = [*_started, *map(repr, schedulers)]
-        _started.clear()
-        if started:
+        if started := [*_started, *map(repr, schedulers)]:
             pytest.fail(f"A quick test may start no process and no cluster: mark it `processes`, it started {started}")
     return result

@@ -103,6 +103,7 @@ def test_what_was_sent_and_what_is_left_add_up_to_the_input(codec: Codec) -> Non
     assert np.abs(sent + left - given_in).max() <= tolerance
 
 
+@pytest.mark.medium
 @EVERY_CODEC
 def test_mean_of_sums_approaches_the_sum_of_a_constant_input(codec: Codec) -> None:
     shape = (12, 9)

@@ -71,6 +71,7 @@ def finite_arrays(draw: st.DrawFn, limit: float = 1e30) -> Array:
     return draw(hnp.arrays(np.float32 if width == 32 else np.float64, shape, elements=elements))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("codec", ALL, ids=lambda codec: codec.name)
 @given(values=finite_arrays(limit=1e18))
 def test_what_is_sent_is_finite_of_same_dtype_and_no_larger_an_error_than_sending_nothing(

@@ -65,6 +65,7 @@ def uncompressed_loss() -> float:
     return loss_after_training(NoCompression(), n_steps=600)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     "codec",
     [

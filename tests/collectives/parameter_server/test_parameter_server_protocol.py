@@ -112,6 +112,7 @@ KILL_POINTS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.property_long) for seed in (1, 2))])
 @pytest.mark.parametrize("point", KILL_POINTS)
 @pytest.mark.parametrize("n_servers", [2, 3], ids=["no spare server", "spare server"])

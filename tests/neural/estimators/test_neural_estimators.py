@@ -22,6 +22,7 @@ QUICK = [DMLLinearClassifier(max_epochs=100), DMLLinearRegressor(max_epochs=100)
 SLOW = [DMLMLPClassifier(), DMLMLPRegressor(), DMLLinearClassifier(), DMLLinearRegressor()]
 
 
+@pytest.mark.medium
 @parametrize_with_checks(QUICK)
 def test_scikit_learn_finds_nothing_to_object_to(estimator: Any, check: Any) -> None:
     check(estimator)

@@ -55,7 +55,7 @@ def test_every_loss_counts_rows_by_weight(model: Any) -> None:
     "changes",
     [
         {},
-        {"backend": "processes"},
+        pytest.param({"backend": "processes"}, marks=pytest.mark.processes),
         {"strategy": "tensor"},
         {"strategy": "pipeline"},
         {"strategy": "local_sgd", "strategy_options": {"synchronous_epochs": 5}},

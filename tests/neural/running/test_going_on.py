@@ -31,6 +31,7 @@ def run(asked: Job, n_ranks: int, start: Commit | None = None) -> tuple[Trained,
     return agreeing(run_threads(work, n_ranks)), commits
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("strategy", "options", "settings"),
     [

@@ -126,6 +126,7 @@ def test_secure_aggregation_has_the_same_bits_whoever_is_lost_and_is_the_plain_m
     assert not np.array_equal(alone(fed_job({**options, "lost_fraction": 0.0}), X, y).parameters, plain.parameters)
 
 
+@pytest.mark.medium
 def test_krum_survives_sign_flippers_and_the_mean_does_not() -> None:
     X, y = rows(600)
     base = {"n_clients": 10, "client_fraction": 1.0, "local_epochs": 3, "local_batch_size": 10}
@@ -281,6 +282,7 @@ def test_stages_of_a_pipeline_are_cut_where_the_largest_is_smallest() -> None:
 # Codecs and refusals.
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("strategy", "codec"),
     [

@@ -10,6 +10,7 @@ import pytest
 from sklearn.base import clone
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
+pytestmark = pytest.mark.medium
 
 from dmlgbm.neural.batches import BatchSource  # noqa: E402
 from dmlgbm.neural.model import Pass  # noqa: E402

@@ -11,6 +11,8 @@ from dmlgbm.tuning.calls import FitCall
 from dmlgbm.tuning.executors.local import LocalExecutor
 from dmlgbm.tuning.plan import WorkUnit
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.fixture
 def executor() -> Iterator[LocalExecutor]:

@@ -84,6 +84,7 @@ def check_drawn_search(seed: int) -> None:
         assert_shared_equals_scikit_learn(estimator, grid, *rows, fit=fit, **options)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(4))
 def test_drawn_searches_give_scikit_learns_results(seed: int) -> None:
     check_drawn_search(seed)
@@ -110,6 +111,7 @@ def test_the_report_counts_what_was_run_and_saved() -> None:
     }
 
 
+@pytest.mark.processes
 def test_two_workers_share_as_one_does() -> None:
     frame, latent = make_rows(1)
     grid = {"n_estimators": [2, 4], "num_leaves": [3, 5]}
