@@ -25,6 +25,8 @@ from dmlgbm.dask_backend import heartbeats, ingestion, worker_store
 from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
+pytestmark = pytest.mark.processes
+
 N_ITERATIONS = 12
 N_ROWS = 1201
 
