@@ -62,7 +62,10 @@ class GrowingTree:
         )
         self.labels: Labels = np.empty(n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self.leaves = RoundLeaves(
-            *(np.empty(self.max_splits + 1, np.int64) for _ in range(3)), np.zeros(N_ROUND_COUNTERS, np.int64)
+            picked=np.empty(self.max_splits + 1, np.int64),
+            lefts=np.empty(self.max_splits + 1, np.int64),
+            slots=np.empty(self.max_splits + 1, np.int64),
+            counters=np.zeros(N_ROUND_COUNTERS, np.int64),
         )
         self.chosen = np.empty(parameters.num_leaves, np.int64)
         self.free_slots = np.empty(self.n_slots, np.int64)
@@ -90,7 +93,7 @@ class GrowingTree:
         return cast(np.void, self.tree.nodes[0])
 
     @property
-    def is_root(self) -> bool:
+    def at_root(self) -> bool:
         """Whether this round is that of the root."""
         return bool(self.leaves.picked[0] < 0)
 

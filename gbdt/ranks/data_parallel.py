@@ -107,7 +107,7 @@ class DataParallel:
         label_others(grown, self._dataset, bag)
 
     def _build(self, tree: GrowingTree, first: int) -> None:
-        place, is_root = self._place[id(tree)], tree.is_root
+        place, is_root = self._place[id(tree)], tree.at_root
         parts = self._messages.parts_of(slice(first, first + tree.n_picked))
 
         def build(thread: int, buffers: Buffers) -> None:
@@ -123,7 +123,7 @@ class DataParallel:
         self._threads.run(build, tree.n_picked)
 
     def _search(self, tree: GrowingTree, received: ReceivedParts, candidates: IntArray) -> None:
-        place, is_root = self._place[id(tree)], tree.is_root
+        place, is_root = self._place[id(tree)], tree.at_root
 
         def search(thread: int, buffers: Buffers) -> None:
             arguments = (

@@ -56,7 +56,7 @@ class FeatureParallel:
         """Split the picked leaves and find the best splits of their children over all ranks."""
         (tree,) = trees
         n_picked = tree.n_picked
-        if not tree.is_root:
+        if not tree.at_root:
             picked, lefts = tree.leaves.picked[:n_picked], tree.leaves.lefts[:n_picked]
             self._route(tree.tree, picked, lefts, tree.rows, tree.every_row)
         candidates = np.empty((tree.n_children, self._candidate_words), np.int64)

@@ -66,7 +66,8 @@ class HistogramMessages:
 
     def parts_of(self, leaves: slice) -> StagedParts:
         """Where the parts of some leaves are written."""
-        return StagedParts(*(array[leaves] for array in self.parts))
+        parts = self.parts
+        return StagedParts(parts.bytes[leaves], parts.lengths[leaves], parts.classes[leaves])
 
     def swap(self, n_leaves: int) -> Bytes | None:
         """Send every rank its message, and return the messages for this one, [rank, byte]; None if nobody wrote any."""
