@@ -24,8 +24,8 @@ import numpy.typing as npt
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_numbers import Segment, stretches_between
 from dmlgbm.gbdt.data.row_weights import Repeats
-from dmlgbm.gbdt.kernels.layout import PACKING, RecordArray
-from dmlgbm.gbdt.kernels.quantise import count_at_least, largest_magnitude, pack_words, sum_magnitudes
+from dmlgbm.gbdt.kernels.layout import PACKING, PackedGradients, RecordArray
+from dmlgbm.gbdt.kernels.quantise import ROUNDING, count_at_least, largest_magnitude, pack_words, sum_magnitudes
 from dmlgbm.gbdt.random_keys import Purpose, random_key
 from dmlgbm.gbdt.threads import Workers
 
@@ -83,6 +83,11 @@ class Quantised:
     fine_hessian_scale: float
     rounding_gain: float = 0.0  # see SPLIT_RULES
     hessian_margin: int = 0  # units that a leaf's hessian must have beyond min_child_weight
+
+    @property
+    def packed(self) -> PackedGradients:
+        """As kernels take them."""
+        return PackedGradients(self.packing, self.words)
 
 
 def most_repeated_rows(precision: str) -> float:
@@ -162,12 +167,12 @@ def quantise(
     packing = _packing(level)
     n_words = 2 if level.two_words else 1
     words = np.empty((n_words, n_rows), np.int64) if buffer is None else buffer[:n_words]
-    key = random_key(seed, Purpose.ROUNDING, tree)
-    scales = gradient_scale, hessian_scale
+    packed = PackedGradients(packing, words)
+    rounding = rounding_of(gradient_scale, hessian_scale, not to_nearest, seed, tree)
 
     def pack(start: int, stop: int) -> None:
         for first, last, number in stretches_between(segments, start, stop):
-            pack_words(gradients, hessians, first, last, number, key, not to_nearest, *scales, packing, words)
+            pack_words(gradients, hessians, first, last, number, rounding, packed)
         if repeats is not None:
             times = repeats.counts[start:stop]
             if level.two_words:
@@ -187,6 +192,12 @@ def quantise(
         _ROUNDING_GAIN,
         hessian_margin + math.ceil(least_leaf_hessian * hessian_scale),
     )
+
+
+def rounding_of(gradient_scale: float, hessian_scale: float, at_random: bool, seed: int, tree: int) -> RecordArray:
+    """How the gradients of a tree become integers."""
+    key = random_key(seed, Purpose.ROUNDING, tree)
+    return np.array([(gradient_scale, hessian_scale, at_random, key)], ROUNDING)
 
 
 def _largest(values: npt.NDArray[np.float32], workers: Workers) -> float:

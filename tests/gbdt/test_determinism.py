@@ -19,11 +19,11 @@ import pytest
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.row_numbers import Segment, whole_table
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, Table
-from dmlgbm.gbdt.growth.quantisation import quantise
+from dmlgbm.gbdt.growth.quantisation import quantise, rounding_of
+from dmlgbm.gbdt.kernels.layout import PackedGradients
 from dmlgbm.gbdt.kernels.quantise import pack_words
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
-from dmlgbm.gbdt.random_keys import Purpose, random_key
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.gbdt.training import train
 from dmlgbm.sklearn_api.tables import table_from
@@ -254,11 +254,9 @@ def test_rounding_depends_on_the_row_number_and_not_on_chunks_or_threads(precisi
         own = np.ascontiguousarray(gradients[start:stop])
         own_hessians = np.ascontiguousarray(hessians[start:stop])
         part = np.empty((len(words), stop - start), np.int64)
-        key = random_key(5, Purpose.ROUNDING, 3)
-        scales = whole.gradient_scale, whole.hessian_scale
-        pack_words(
-            own, own_hessians, 0, stop - start, 7 + start, key, precision != "exact", *scales, whole.packing, part
-        )
+        rounding = rounding_of(whole.gradient_scale, whole.hessian_scale, precision != "exact", seed=5, tree=3)
+        packed = PackedGradients(whole.packing, part)
+        pack_words(own, own_hessians, 0, stop - start, 7 + start, rounding, packed)
         words[:, start:stop] = part
     np.testing.assert_array_equal(words, whole.words)
 

@@ -155,7 +155,9 @@ def described(tree: GrownTree) -> list[Any]:
 
 
 def node_categories(tree: GrownTree, node: int) -> list[int]:
-    return tree.categories[node, : tree.nodes[node]["n_categories"]].tolist() if tree.nodes[node]["bin"] < 0 else []
+    return (
+        tree.tree.categories[node, : tree.nodes[node]["n_categories"]].tolist() if tree.nodes[node]["bin"] < 0 else []
+    )
 
 
 @pytest.mark.parametrize("seed", range(5))

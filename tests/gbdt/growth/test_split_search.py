@@ -91,7 +91,7 @@ def found_split(problem: Problem, tree: GrownTree) -> Split | None:
         return None
     feature = problem.features[int(root["feature"])]
     if root["bin"] < 0:
-        left_bins = frozenset(tree.categories[0, : root["n_categories"]].tolist())
+        left_bins = frozenset(tree.tree.categories[0, : root["n_categories"]].tolist())
     else:
         left_bins = frozenset(range(int(root["bin"]) + 1))
         left_bins |= {feature.missing_bin} if root["missing_left"] else set()

@@ -74,9 +74,7 @@ def built(dataset: Dataset, quantised: Quantised, rows: IntArray | None, packed:
     numbers = np.zeros(dataset.n_rows, np.uint32) if rows is None else rows.astype(np.uint32)
     n_rows = dataset.n_rows if rows is None else len(rows)
     block = np.empty(n_positions, np.int64)
-    build_histogram(
-        dataset.storage, quantised.packing, numbers, 0, n_rows, every_row, quantised.words, block, packed, planes
-    )
+    build_histogram(dataset.storage, quantised.packed, numbers, 0, n_rows, every_row, block, packed, planes)
     return planes
 
 

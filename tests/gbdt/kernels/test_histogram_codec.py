@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from dmlgbm.gbdt.data.row_numbers import whole_table
 from dmlgbm.gbdt.growth.quantisation import quantise
 from dmlgbm.gbdt.kernels.histogram_codec import (
-    HEADER_BYTES,
+    FEATURE_HEADER_BYTES,
     MOST_BYTES_PER_BIN,
     SLACK,
     add_encoded_feature,
@@ -34,7 +34,7 @@ def packing_of(precision: str, with_hessians: bool) -> Any:
 
 def round_trip(planes: np.ndarray, packed: bool, packing: Any) -> tuple[np.ndarray, int]:
     """What comes out added to a histogram of ones, and the bytes it took."""
-    buffer = np.full(HEADER_BYTES + MOST_BYTES_PER_BIN * N_BINS + SLACK + 5, 0xAA, np.uint8)
+    buffer = np.full(FEATURE_HEADER_BYTES + MOST_BYTES_PER_BIN * N_BINS + SLACK + 5, 0xAA, np.uint8)
     end = encode_feature(packing, planes, packed, 0, N_BINS, buffer, 5)
     made = np.ones_like(planes)
     assert add_encoded_feature(packing, made, packed, 0, N_BINS, buffer, 5) == end
@@ -60,7 +60,7 @@ def test_any_sums_survive(gradient_bits: int, hessian_bits: int, count_bits: int
     largest = [int(np.abs(plane).max()).bit_length() for plane in planes]
     # One sign bit, and each sum of more than 64 bits in all begins a byte of its own.
     most_bytes = -(-(sum(largest) + 2) // 8) + 2
-    assert n_bytes <= HEADER_BYTES + N_BINS * most_bytes
+    assert n_bytes <= FEATURE_HEADER_BYTES + N_BINS * most_bytes
 
 
 @pytest.mark.parametrize("with_hessians", [True, False])
@@ -79,10 +79,10 @@ def test_packed_and_wide_sums_survive(packed: bool, with_hessians: bool) -> None
     made, n_bytes = round_trip(planes, packed, packing)
     for plane in range(1 if packed else 3):
         np.testing.assert_array_equal(made[plane], planes[plane] + 1)
-    assert n_bytes <= HEADER_BYTES + N_BINS * (4 if with_hessians else 3)
+    assert n_bytes <= FEATURE_HEADER_BYTES + N_BINS * (4 if with_hessians else 3)
 
 
 def test_a_feature_without_rows_is_its_header() -> None:
     made, n_bytes = round_trip(np.zeros((3, N_BINS), np.int64), False, packing_of("auto", True))
-    assert n_bytes == HEADER_BYTES
+    assert n_bytes == FEATURE_HEADER_BYTES
     assert made.sum() == made.size

@@ -20,9 +20,9 @@ def _part_of_other(communicator: Communicator) -> list[tuple[int, bool]]:
     own, other = communicator.rank, 1 - communicator.rank
     found = []
     for value in (1, 2):
-        messages.staging[0] = value + 10 * own
-        messages.lengths[0], messages.lengths[0, own] = N_BYTES[own], 0
-        messages.classes[0] = 5
+        messages.parts.bytes[0] = value + 10 * own
+        messages.parts.lengths[0], messages.parts.lengths[0, own] = N_BYTES[own], 0
+        messages.parts.classes[0] = 5
         before = exchange.traffic.calls
         received = messages.swap(1)
         assert received is not None

@@ -11,7 +11,7 @@ import pytest
 from dmlgbm.gbdt.data.table import NumericColumn, Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import TrainParameters
-from dmlgbm.gbdt.ranks.data_parallel import feature_blocks
+from dmlgbm.gbdt.ranks.data_parallel import feature_shares
 from dmlgbm.gbdt.ranks.histogram_messages import stored_bins
 from dmlgbm.gbdt.ranks.rank import CountedIteration
 from tests.gbdt.ranks.test_rank_equality import make_fit
@@ -106,7 +106,7 @@ def test_every_feature_has_one_owner_with_a_fair_share_of_bins(n_ranks: int) -> 
     fit = make_fit("binary", {})
     plan, _ = replace(fit).in_parts([0, fit.table.n_rows])
     layout = plan.storage.layout
-    features, blocks = feature_blocks(layout, n_ranks)
+    features, blocks = feature_shares(layout, n_ranks)
     assert sorted(features.tolist()) == list(range(len(layout)))
     assert len(blocks) == n_ranks + 1
     sizes = [int(stored_bins(layout, features[first:last]).sum()) for first, last in pairwise(blocks)]
