@@ -31,12 +31,12 @@ TO_WRITE_KERNELS = (
 # numba stops at LLVM's object file and links nothing; calls between kernels stay open. (`numba_compiler`)
 TO_MAKE_OBJECT_FILES = (
     "numba.core.cgutils",
-    "numba.core.codegen.CPUCodeLibrary._finalize_specific",
     "numba.core.codegen.CPUCodeLibrary._optimize_final_module",
-    "numba.core.codegen.CPUCodeLibrary.get_pointer_to_function",
     "numba.core.codegen.JITCPUCodegen._add_module",
     "numba.core.codegen.JITCPUCodegen._library_class",
     "numba.core.codegen.JITCPUCodegen.set_env",
+    "numba.core.codegen.JITCodeLibrary._finalize_specific",
+    "numba.core.codegen.JITCodeLibrary.get_pointer_to_function",
     "numba.core.compiler.CompilerBase.define_pipelines",
     "numba.core.compiler.DefaultPassBuilder.define_nopython_pipeline",
     "numba.core.compiler.Flags.no_compile",
