@@ -1,7 +1,8 @@
 """Where compiled code is kept: read from every folder that may hold it, written to the first one that takes it.
 
-Whoever can write such a file decides what this process runs. So a file counts only if it and its folder belong to the
-user or to root and nobody else can write them.
+Whoever can write such a file decides what this process runs. So a file counts only if it and its folders, up to the
+base folder, belong to the user or to root and nobody else can write them, and if no stranger can lead the path to the
+base folder elsewhere. The same holds for what numba compiled in place (`kept_results`), which is unpickled.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ logger = logging.getLogger("dmlgbm")
 
 _SOURCES = Path(__file__).parent
 _FOLDER_MODE, _FILE_MODE = 0o755, 0o644
+_MOST_LINKS = 40  # as many as Linux follows
 _ROOT = 0
 
 
@@ -29,10 +31,17 @@ class UntrustedFileError(Exception):
 @cache
 def base_folders() -> tuple[Path, ...]:
     """The folders that may hold compiled code, in the order in which they are looked at."""
-    chosen = os.environ.get("NUMBA_CACHE_DIR")
     own = _user_cache()
-    folders = [Path(chosen).absolute() / "dmlgbm"] if chosen else []
-    return (*folders, _SOURCES / "__pycache__", *([own / "dmlgbm"] if own is not None else []))
+    return (*_chosen_folders(), _SOURCES / "__pycache__", *([own / "dmlgbm"] if own is not None else []))
+
+
+def _chosen_folders() -> tuple[Path, ...]:
+    """The folder that the user names, if any; a relative name means nothing once the current folder is deleted."""
+    chosen = os.environ.get("NUMBA_CACHE_DIR")
+    if chosen:
+        with suppress(FileNotFoundError):
+            return (Path(chosen).absolute() / "dmlgbm",)
+    return ()
 
 
 def _user_cache() -> Path | None:
@@ -52,10 +61,20 @@ def folder_to_write() -> Path | None:
     """The first of the base folders in which this process can keep something."""
     for base in base_folders():
         with suppress(OSError):
-            base.mkdir(_FOLDER_MODE, parents=True, exist_ok=True)
-            if os.access(base, os.W_OK | os.X_OK) and _is_trusted_base(base.stat()):
-                return base
+            _make_folder(base)
+            if _is_trusted_base(base):
+                if os.access(base, os.W_OK | os.X_OK):
+                    return base
+            elif base in _chosen_folders():
+                _say_that_it_is_not_used(base)
     return None
+
+
+def _make_folder(path: Path) -> None:
+    """With those around it, none of which others can write, whatever the umask."""
+    if not path.exists():
+        _make_folder(path.parent)
+        path.mkdir(_FOLDER_MODE, exist_ok=True)
 
 
 def read_file(folder: str, name: str) -> bytes | None:
@@ -77,6 +96,10 @@ def write_file(folder: str, name: str, data: bytes) -> bool:
         return False
     try:
         (base / folder).mkdir(_FOLDER_MODE, exist_ok=True)
+        if not is_trusted((base / folder).lstat()):
+            # A stranger may have been first where a group, or everybody, can make folders.
+            _say_that_it_is_not_used(base / folder)
+            return False
         write_atomically(base / folder / name, data, mode=_FILE_MODE)
     except OSError as error:
         logger.info("%s cannot be kept in %s: %s", name, base / folder, error)
@@ -85,14 +108,15 @@ def write_file(folder: str, name: str, data: bytes) -> bool:
 
 
 def _read_trusted(base: Path, folder: str, name: str) -> bytes:
-    """Everything is looked at by descriptor: what was found good cannot be exchanged before it is read."""
+    """Folder and file are looked at by descriptor: what was found good cannot be exchanged before it is read."""
     if os.name != "posix":  # where files have no owner and mode
         return (base / folder / name).read_bytes()
-    of_folder = os.open(base / folder, os.O_RDONLY)
+    # A link in place of the folder could be a stranger's, and lead to files that are the user's but no code of ours.
+    of_folder = os.open(base / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         with os.fdopen(os.open(name, os.O_RDONLY, dir_fd=of_folder), "rb") as file:
             states = os.fstat(of_folder), os.fstat(file.fileno())
-            if not (_is_trusted_base(base.stat()) and all(map(is_trusted, states))):
+            if not (_is_trusted_base(base) and all(map(is_trusted, states))):
                 raise UntrustedFileError
             return file.read()
     finally:
@@ -106,9 +130,28 @@ def is_trusted(state: os.stat_result) -> bool:
     return _is_ours(state) and not by_group and not state.st_mode & stat.S_IWOTH
 
 
-def _is_trusted_base(state: os.stat_result) -> bool:
-    """Whether strangers are kept from moving the folders in it. A group may: each version's folder is looked at too."""
-    return _is_ours(state) and (not state.st_mode & stat.S_IWOTH or bool(state.st_mode & stat.S_ISVTX))
+def _is_trusted_base(base: Path) -> bool:
+    """Whether it is ours, and strangers cannot replace it or the folders in it.
+
+    A group may: each version's folder is looked at too.
+    """
+    return _is_ours(base.stat()) and _is_trusted_way(base, _MOST_LINKS)
+
+
+def _is_trusted_way(path: Path, links_left: int) -> bool:
+    """Whether strangers can replace no folder on the way to a path, itself included, and have made no link on it.
+
+    Who owns the folders above is not asked: inside containers that is often a user without a name. Their owner can
+    make links, which count as a stranger's, but no folders that belong to this user.
+    """
+    for place in (*reversed(path.parents), path):
+        state = place.lstat()
+        if stat.S_ISLNK(state.st_mode):
+            further = place.parent / place.readlink() / path.relative_to(place)
+            return _is_ours(state) and links_left > 0 and _is_trusted_way(further, links_left - 1)
+        if state.st_mode & stat.S_IWOTH and not state.st_mode & stat.S_ISVTX and os.name == "posix":
+            return False
+    return True
 
 
 def _is_ours(state: os.stat_result) -> bool:
@@ -118,7 +161,8 @@ def _is_ours(state: os.stat_result) -> bool:
 @cache
 def _say_that_it_is_not_used(folder: Path) -> None:
     logger.warning(
-        "compiled kernels in %s are not used: they or their folder belong to another user, or others can write them",
+        "compiled kernels in %s are not used: they or a folder on the way to them belong to another user, or others "
+        "can write them. Take the right to write from others, or set NUMBA_CACHE_DIR to another folder.",
         folder,
     )
 

@@ -1,15 +1,26 @@
-"""How much has been compiled in this process, and how much was found on disk."""
+"""How many kernels this process has compiled, and how many it found on disk."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dmlgbm.gbdt.machine_code import cache_folders, loader
+from dmlgbm.gbdt.machine_code import cache_folders
+
+
+@dataclass
+class KernelCounts:
+    """Kernels are counted once for each combination of argument types."""
+
+    compiled: int = 0
+    from_disk: int = 0
+
+
+counts = KernelCounts()
 
 
 @dataclass(frozen=True)
 class CompilationCounts:
-    """Kernels (each once for every combination of argument types) in this process, and where new ones are kept."""
+    """The counts at one moment, and the folder in which new machine code is kept, if there is one."""
 
     compiled: int
     from_disk: int
@@ -17,6 +28,6 @@ class CompilationCounts:
 
 
 def compilation_counts() -> CompilationCounts:
-    """Count over all kernels of the engine."""
+    """What this process has compiled and found so far."""
     folder = cache_folders.folder_to_write()
-    return CompilationCounts(loader.counts.compiled, loader.counts.from_disk, None if folder is None else str(folder))
+    return CompilationCounts(counts.compiled, counts.from_disk, None if folder is None else str(folder))

@@ -155,7 +155,7 @@ class CompileService:
         self._n_workers += 1
         try:
             Thread(target=self._work, name="kernel-compilation", daemon=True).start()
-        except RuntimeError as error:
+        except (RuntimeError, MemoryError) as error:
             if self._n_workers == 1:
                 self._give_up(f"no thread can be started that waits for a process that compiles kernels: {error}")
             else:
@@ -170,8 +170,9 @@ class CompileService:
             with process.until_ended():
                 while (request := self._next_request()) is not None:
                     self._finish(request, self._serve(process, request))
-        except (OSError, ValueError, RuntimeError) as error:
-            self._give_up(f"a process that compiles kernels cannot be started or is gone: {error}")
+        except Exception as error:  # noqa: BLE001 - nobody else in this thread hears of it, and callers wait
+            reason = f"{type(error).__name__}: {error}"
+            self._give_up(f"a process that compiles kernels cannot be started or is gone: {reason}")
 
     def _next_request(self) -> _Request | None:
         """What to do next; None, and one worker less, when there is nothing."""

@@ -75,7 +75,7 @@ class LoadedObject:
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self._memory))
         section_addresses = {number: self._base + offset for number, offset in offsets.items()}
         self.addresses = {
-            symbol.name: section_addresses[symbol.section] + symbol.value
+            symbol.name: section_addresses[symbol.section] + self._inside(symbol.section, symbol.value)
             for symbol in self._symbols
             if symbol.name and symbol.section in section_addresses
         }
@@ -127,7 +127,7 @@ class LoadedObject:
             for offset in range(section.offset, section.offset + section.size, _RELOCATION.size):
                 place, kind, number, addend = _RELOCATION.unpack_from(self._data, offset)
                 value = self._address(self._symbols[number], section_addresses, resolve) + addend
-                written_at = offsets[section.target] + place
+                written_at = offsets[section.target] + self._inside(section.target, place)
                 if kind == _TO_DISTANCE:
                     value -= self._base + written_at
                 elif kind != _TO_ADDRESS:
@@ -144,6 +144,11 @@ class LoadedObject:
         if symbol.section not in section_addresses:
             raise ObjectFileError(f"the object file's symbol {symbol.name} is in no section that is loaded")
         return section_addresses[symbol.section] + symbol.value
+
+    def _inside(self, section: int, place: int) -> int:
+        if place > self._sections[section].size:
+            raise ObjectFileError("the object file names a place outside its sections")
+        return place
 
 
 def _read_sections(data: bytes) -> Iterator[_Section]:

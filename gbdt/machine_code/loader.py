@@ -1,4 +1,7 @@
-"""From a kernel and its types to something that Python can call: read, or have it compiled, load, and wrap."""
+"""From a kernel and its types to something that Python can call: read, or have it compiled, load, and wrap.
+
+Whatever fails on the way to it, in this process or in one that compiles, ends in `entry_point`: there numba takes over.
+"""
 
 from __future__ import annotations
 
@@ -6,13 +9,15 @@ import ctypes
 import logging
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
 from dmlgbm.gbdt.machine_code import store
-from dmlgbm.gbdt.machine_code.elf_object import LoadedObject, ObjectFileError, can_load_objects
+from dmlgbm.gbdt.machine_code.compilation_counts import counts
+from dmlgbm.gbdt.machine_code.elf_object import LoadedObject
+from dmlgbm.gbdt.machine_code.kernel_road import say_that_numba_takes_over, uses_object_files
+from dmlgbm.gbdt.machine_code.numba_parts import ENVIRONMENT_MODULE, ENVIRONMENT_PREFIX
 from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
 from dmlgbm.gbdt.machine_code.symbols import address_of, numba_extension
 
@@ -22,7 +27,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger("dmlgbm")
 
 _POSITIONAL_AND_KEYWORD = 0x1 | 0x2
-_ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
 
 
 class _MethodDefinition(ctypes.Structure):
@@ -36,31 +40,21 @@ class _MethodDefinition(ctypes.Structure):
     )
 
 
-@dataclass
-class KernelCounts:
-    """How many kernels this process had compiled, and how many it found on disk."""
-
-    compiled: int = 0
-    from_disk: int = 0
-
-
-counts = KernelCounts()
 # Loading a kernel loads those that it calls. Nothing is ever taken out: code stays as long as the process.
 _lock = RLock()
 _addresses: dict[str, int] = {}
 _kept: list[Any] = []
-_warned: list[ObjectFileError] = []
 
 
 def entry_point(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:
     """A callable for arguments of these types."""
-    if can_load_objects():
+    if uses_object_files():
         try:
             with _lock:
                 return _python_function(kernel, *_load(wanted))
-        except ObjectFileError as error:
-            logger.info("%s is compiled by numba in this process: %s", wanted.label, error)
-            _warn_that_it_takes_longer(error)
+        except Exception as error:  # noqa: BLE001 - this road stands on private parts of numba, files, processes and
+            # raw memory, which fail in ways that nobody can list; whatever it was, numba gives the same results.
+            say_that_numba_takes_over(wanted.label, error)
     from dmlgbm.gbdt.machine_code.in_process import compiled_in_process
 
     return compiled_in_process(kernel, wanted)
@@ -68,10 +62,15 @@ def entry_point(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:
 
 def prepare(kernel: Kernel, wanted: KernelTypes) -> None:
     """Have it compiled in the background, unless it is on disk."""
-    if can_load_objects() and store.read(wanted) is None:
-        from dmlgbm.gbdt.machine_code.compile_service import the_service
+    if not uses_object_files():
+        return
+    try:
+        if store.read(wanted) is None:
+            from dmlgbm.gbdt.machine_code.compile_service import the_service
 
-        the_service().request(wanted)
+            the_service().request(wanted)
+    except Exception as error:  # noqa: BLE001 - who calls the kernel asks for it again, and hears of it then
+        logger.info("%s cannot be compiled in advance: %r", wanted.label, error)
 
 
 def _load(wanted: KernelTypes) -> tuple[LoadedObject, MachineCode]:
@@ -96,7 +95,7 @@ def _load(wanted: KernelTypes) -> tuple[LoadedObject, MachineCode]:
 
     loaded = LoadedObject(code.object_file, resolve)
     for name, address in loaded.variables.items():
-        if name.startswith(_ENVIRONMENT_PREFIX):
+        if name.startswith(ENVIRONMENT_PREFIX):
             ctypes.c_void_p.from_address(address).value = id(_environment())
     _kept.append(loaded)
     return loaded, code
@@ -105,7 +104,7 @@ def _load(wanted: KernelTypes) -> tuple[LoadedObject, MachineCode]:
 @cache
 def _environment() -> Any:
     """What numba's code wants to see before it runs. Kernels have no constants that live in Python."""
-    return numba_extension("_dynfunc").Environment({})
+    return numba_extension(ENVIRONMENT_MODULE).Environment({})
 
 
 def _python_function(kernel: Kernel, loaded: LoadedObject, code: MachineCode) -> Callable[..., Any]:
@@ -117,13 +116,6 @@ def _python_function(kernel: Kernel, loaded: LoadedObject, code: MachineCode) ->
     make.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)
     function: Callable[..., Any] = make(ctypes.addressof(definition), None, None)
     return function
-
-
-def _warn_that_it_takes_longer(reason: ObjectFileError) -> None:
-    """Once a process, with the first reason."""
-    if not _warned:
-        _warned.append(reason)
-        logger.warning("this process compiles its kernels itself, which takes minutes, because %s", reason)
 
 
 @cache

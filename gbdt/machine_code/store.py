@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import json
+import logging
 import platform
 import sys
 from dataclasses import asdict, dataclass
@@ -19,6 +20,8 @@ from pathlib import Path
 from dmlgbm.gbdt.machine_code import cache_folders
 from dmlgbm.gbdt.machine_code.argument_types import TypeTexts, digest_of, from_json
 from dmlgbm.gbdt.machine_code.named_object import object_named
+
+logger = logging.getLogger("dmlgbm")
 
 _COMPILER_SOURCES = Path(__file__).parent
 _PROCESSOR = Path("/proc/cpuinfo")
@@ -54,10 +57,14 @@ class MachineCode:
 
 
 _in_memory: dict[KernelTypes, MachineCode] = {}
+_said: list[str] = []
 
 
 def read(wanted: KernelTypes) -> MachineCode | None:
-    """Machine code from disk or, if it could not be kept there, from memory. A damaged file counts as none."""
+    """Machine code from disk or, if it could not be kept there, from memory.
+
+    A damaged file counts as none: its kernel is compiled again, which replaces it.
+    """
     data = cache_folders.read_file(folder(wanted.sources), _file_name(wanted))
     code = None if data is None else _code_from(data, wanted)
     return _in_memory.get(wanted) if code is None else code
@@ -82,16 +89,30 @@ def write(wanted: KernelTypes, code: MachineCode) -> None:
 
 def _code_from(data: bytes, wanted: KernelTypes) -> MachineCode | None:
     try:
-        line, _, object_file = data.partition(b"\n")
-        header = json.loads(line)
-        if header["digest"] != hashlib.sha256(object_file).hexdigest():
-            return None
-        if (header["version"], header["kernel"]) != (version_digest(wanted.sources), wanted.kernel):
-            return None
-        calls = tuple(KernelTypes(call["kernel"], from_json(call["types"])) for call in header["calls"])
-        return MachineCode(object_file, header["entry_from_python"], header["entry_from_kernels"], calls)
-    except (ValueError, KeyError, TypeError):
-        return None
+        return _checked_code(data, wanted)
+    except Exception as error:  # noqa: BLE001 - bytes that are not ours may fail anywhere
+        logger.info("%s on disk is not used: %r", _file_name(wanted), error)
+    _say_that_files_are_damaged(_file_name(wanted))
+    return None
+
+
+def _checked_code(data: bytes, wanted: KernelTypes) -> MachineCode:
+    line, _, object_file = data.partition(b"\n")
+    header = json.loads(line)
+    if header["digest"] != hashlib.sha256(object_file).hexdigest():
+        raise ValueError("the digest is that of other bytes")
+    found = KernelTypes(header["kernel"], from_json(header["types"]))
+    if header["version"] != version_digest(wanted.sources) or found != wanted:
+        raise ValueError(f"it holds {found.label} of version {header['version']}")
+    calls = tuple(KernelTypes(call["kernel"], from_json(call["types"])) for call in header["calls"])
+    return MachineCode(object_file, header["entry_from_python"], header["entry_from_kernels"], calls)
+
+
+def _say_that_files_are_damaged(first: str) -> None:
+    """Once a process."""
+    if not _said:
+        _said.append(first)
+        logger.warning("damaged machine code on disk (%s) is compiled again, which takes some seconds once", first)
 
 
 def _file_name(wanted: KernelTypes) -> str:

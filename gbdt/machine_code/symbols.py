@@ -15,14 +15,13 @@ from pathlib import Path
 from types import ModuleType
 
 from dmlgbm.gbdt.machine_code.elf_object import ObjectFileError
-
-_PREFIXES = {"NRT_": "core.runtime._nrt_python", "numba_": "_helperlib"}
+from dmlgbm.gbdt.machine_code.numba_parts import HELPER_MODULES
 
 
 @cache
 def address_of(name: str) -> int:
     """Where a symbol is that an object file leaves open."""
-    for prefix, module in _PREFIXES.items():
+    for prefix, module in HELPER_MODULES.items():
         helpers = numba_extension(module).c_helpers if name.startswith(prefix) else {}
         if name.removeprefix(prefix) in helpers:
             return int(helpers[name.removeprefix(prefix)])
@@ -33,7 +32,7 @@ def address_of(name: str) -> int:
             continue
         if address is not None:
             return address
-    raise ObjectFileError(f"nobody has the symbol {name}")
+    raise ObjectFileError(f"Python, the C library and numba have no function {name}")
 
 
 @cache
@@ -59,5 +58,10 @@ def _load(name: str, path: Path) -> ModuleType:
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    loader.exec_module(module)
+    try:
+        loader.exec_module(module)
+    except BaseException:
+        # What is left would be found by the `import numba` that comes next.
+        del sys.modules[name]
+        raise
     return module

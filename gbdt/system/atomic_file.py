@@ -55,8 +55,9 @@ def _write_and_rename(
 ) -> None:
     temporary = target.parent / f".dmlgbm-{secrets.token_hex(8)}.tmp"
     # A new file's mode is left to the kernel: reading the umask means changing it for every thread for a moment.
-    # A replacement starts closed, so that a private file is never readable by others under its temporary name.
-    mode = 0o666 if existing is None else 0o600
+    # A replacement, or a file with a wanted mode, starts closed, so that others can never read a private file, or open
+    # for writing one that they must not change, under its temporary name.
+    mode = 0o666 if existing is None and wanted_mode is None else 0o600
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), mode)
     try:
         with os.fdopen(descriptor, "wb") as file:
