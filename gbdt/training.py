@@ -14,8 +14,9 @@ from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator, start_scor
 from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, local_run, loss_over
 from dmlgbm.gbdt.boosting.loop import TrainingResult, TrainingRows, boost
 from dmlgbm.gbdt.callbacks import Callback
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
-from dmlgbm.gbdt.data.table import CategoricalColumn, Table
+from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.growth.grower import TreeGrower
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import ObjectiveSettings
@@ -50,8 +51,7 @@ def train(
     with Workers(parameters.n_threads) as workers:
         dataset = binner(table, binning, workers, weight)
         loss = loss_over(rows, objective, parameters.precision)
-        categories = tuple(c.categories if isinstance(c, CategoricalColumn) else None for c in table.columns)
-        start = initial_model or empty_model(loss, table.names, categories, first_scores=init_score is None)
+        start = initial_model or empty_model(loss, Columns.of(table), first_scores=init_score is None)
         check_outputs(start, loss)
         scores = start_scores(start, table, init_score, workers)
         evaluators = [Evaluator(one.name, [one], start, metrics, workers) for one in evaluation_sets]

@@ -20,6 +20,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import bin_table
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
@@ -30,12 +31,11 @@ from dmlgbm.sklearn_api.clusters.partitions import Target
 from dmlgbm.sklearn_api.continuation import Start, starting_point
 from dmlgbm.sklearn_api.dispatch import snapshot, warn_of_cluster_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
-from dmlgbm.sklearn_api.fitting import NamedRows, boost, n_outputs_of
+from dmlgbm.sklearn_api.fitting import NamedRows, boost
 from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
 from dmlgbm.sklearn_api.parameters.names import canonical_parameters, parameter_names, stored_parameters
 from dmlgbm.sklearn_api.parameters.values import EngineParameters, Stretch, engine_parameters
 from dmlgbm.sklearn_api.predicting import TreePredictions
-from dmlgbm.sklearn_api.rows.columns import columns_of
 from dmlgbm.sklearn_api.rows.holdout import Split, numbered, taken
 from dmlgbm.sklearn_api.rows.labels import Labels
 from dmlgbm.sklearn_api.rows.row_data import RowData
@@ -130,7 +130,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         """What is minimised."""
 
     @abstractmethod
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
+    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
         """An evaluation set in the engine's types, its columns matched to those of the training table."""
 
     def _engine_parameters(self, changes: Mapping[str, Any] = _NOTHING, *, has_sets: bool = False) -> EngineParameters:
@@ -154,14 +154,14 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     def _training_table(self, X: Any, start: Start, settings: FitSettings) -> Table:
         if start.booster is None:
             return settings.training_table(X)
-        settings.require_names(start.booster)
-        return self._table_like(start.booster, X)
+        settings.require_names(start.booster.columns)
+        return self._table_like(start.booster.columns, X)
 
     def _weighing_rows(self, rows: RowData, X: Any, start: Start) -> RowData:
         """The rows of X whose weight is not zero; a model that is continued has its categories already."""
         return weighing_rows(rows, listed_categories(X) if start.booster is None else None)
 
-    def _evaluation_table(self, given: GivenSet, columns: Booster) -> Table:
+    def _evaluation_table(self, given: GivenSet, columns: Columns) -> Table:
         return self._table_like(columns, given.X, name=f"X of {given.label}")
 
     def _fit_rows(
@@ -189,7 +189,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
             start,
             eval_metric=settings.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
-            scorers=scorer_metrics(self, objective, columns_of(training.table), classes, n_outputs_of(objective)),
+            scorers=scorer_metrics(self, objective, Columns.of(training.table), classes),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
             binner=binner,

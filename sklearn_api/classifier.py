@@ -9,19 +9,18 @@ from typing import Any, Literal, Self
 
 from sklearn.base import ClassifierMixin
 
-from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput, fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
-from dmlgbm.sklearn_api.fitting import NamedRows, n_outputs_of
+from dmlgbm.sklearn_api.fitting import NamedRows
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
 from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import ClassPredictions
-from dmlgbm.sklearn_api.rows.columns import columns_of
 from dmlgbm.sklearn_api.rows.holdout import Split, split_classes
 from dmlgbm.sklearn_api.rows.labels import (
     Labels,
@@ -132,14 +131,14 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         classes, target = encoded_labels(y, table.n_rows)
         start.require_same_classes(classes)
         objective = self._objective_settings(len(classes))
-        scores = score_matrix(init_score, table.n_rows, n_outputs_of(objective))
+        scores = score_matrix(init_score, table.n_rows, objective.n_outputs)
         rows = RowData(table, target, weight_vector(sample_weight, table.n_rows), scores)
         rows = self._weighing_rows(rows, X, start)
         weight = class_weights(self.class_weight, classes, rows.target, rows.weight)
         require_two_weighted_classes(classes, rows.target, weight)
         training = replace(rows, weight=weight)
-        columns = settings.matched_to(columns_of(training.table))
-        watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
+        columns = settings.matched_to(Columns.of(training.table))
+        watched = [self._watched(each, columns, classes, objective.n_outputs) for each in given]
         return self._fit_rows(parameters, objective, training, watched, start, settings, classes)
 
     @property
@@ -156,7 +155,7 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
             raise ValueError(f"objective='binary' is for two classes, but y holds {n_classes}: use 'multiclass'.")
         return ObjectiveSettings(name, n_classes=n_classes, max_delta_step=step_limit(self.max_delta_step))
 
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
+    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
         assert classes is not None
         table = self._evaluation_table(given, columns)
         return given.name, RowData(

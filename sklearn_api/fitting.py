@@ -22,12 +22,6 @@ from dmlgbm.sklearn_api.watching.stopping import are_same_rows, watching
 NamedRows = tuple[str, RowData]
 
 
-def n_outputs_of(objective: ObjectiveSettings) -> int:
-    """Scores a row: one for each class, where there are more than two."""
-    several = objective.name == "multiclass" or (objective.name == "custom" and objective.n_classes > 2)
-    return objective.n_classes if several else 1
-
-
 def boost(
     parameters: EngineParameters,
     objective: ObjectiveSettings,
@@ -43,7 +37,7 @@ def boost(
     binner: TableBinner = bin_table,
 ) -> TrainingResult:
     """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
-    start.require_same_objective(objective.name, n_outputs_of(objective))
+    start.require_same_objective(objective)
     metrics = []
     if watched:
         metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1], scorers)
@@ -89,15 +83,14 @@ def metrics_of(
     `scorers` are what `scoring` asks for: early stopping watches them, so they come first, and without early stopping
     they do not come at all.
     """
-    n_outputs = n_outputs_of(objective)
-    metrics = watched_metrics(eval_metric, objective, n_outputs, eval_at, example)
+    metrics = watched_metrics(eval_metric, objective, eval_at, example)
     if parameters.train.early_stopping_rounds is not None:
         names = [scorer.name for scorer in scorers]
         metrics = [*scorers, *(metric for metric in metrics if metric.name not in names)]
         if not metrics:
             raise ValueError("early_stopping=True needs a metric, and a custom objective has none: set eval_metric.")
     if objective.name == "custom" and objective.n_classes > 1:
-        return [on_probabilities(metric, "binary" if n_outputs == 1 else "multiclass") for metric in metrics]
+        return [on_probabilities(metric, "binary" if objective.n_outputs == 1 else "multiclass") for metric in metrics]
     return metrics
 
 

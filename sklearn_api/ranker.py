@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
@@ -21,7 +21,6 @@ from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fi
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
 from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import RankPredictions
-from dmlgbm.sklearn_api.rows.columns import columns_of
 from dmlgbm.sklearn_api.rows.holdout import Split, split_groups
 from dmlgbm.sklearn_api.rows.labels import Labels
 from dmlgbm.sklearn_api.rows.row_data import RowData
@@ -140,7 +139,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
             group_boundaries(group, qid, table.n_rows),
         )
         training = self._weighing_rows(rows, X, start)
-        columns = settings.matched_to(columns_of(training.table))
+        columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
 
@@ -160,7 +159,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
             name, truncation_level=int(self.lambdarank_truncation_level), max_delta_step=step_limit(self.max_delta_step)
         )
 
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
+    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
         table = self._evaluation_table(given, columns)
         names = (f"eval_group of {given.label}", f"eval_qid of {given.label}")
         return given.name, RowData(

@@ -8,7 +8,7 @@ from typing import Any, Literal, Self
 
 from sklearn.base import RegressorMixin
 
-from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
@@ -20,7 +20,6 @@ from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fi
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
 from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import ValuePredictions
-from dmlgbm.sklearn_api.rows.columns import columns_of
 from dmlgbm.sklearn_api.rows.holdout import Split, split_rows
 from dmlgbm.sklearn_api.rows.labels import Labels
 from dmlgbm.sklearn_api.rows.row_data import RowData
@@ -127,7 +126,7 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
             score_matrix(init_score, table.n_rows, 1),
         )
         training = self._weighing_rows(rows, X, start)
-        columns = settings.matched_to(columns_of(training.table))
+        columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
         return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
 
@@ -135,7 +134,7 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)
         return ObjectiveSettings(name, alpha=float(self.alpha), max_delta_step=step_limit(self.max_delta_step))
 
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
+    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
         table = self._evaluation_table(given, columns)
         return given.name, RowData(
             table,

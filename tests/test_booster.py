@@ -119,7 +119,7 @@ def with_letters(codes: list[int], categories: tuple[str, ...]) -> Table:
 
 
 def test_categories_are_renumbered_as_in_training(binary: Booster) -> None:
-    encoded = binary.encode(with_letters([0, 1, 2, -1], ("f", "a", "c")), "error")
+    encoded = binary.columns.encode(with_letters([0, 1, 2, -1], ("f", "a", "c")), "error")
     column = encoded.columns[2]
     assert column.codes.tolist() == [5, 0, 2, -1]
     assert column.categories == CATEGORIES
@@ -128,27 +128,27 @@ def test_categories_are_renumbered_as_in_training(binary: Booster) -> None:
 
 
 def test_categories_that_are_the_same_are_not_copied(binary: Booster) -> None:
-    assert binary.encode(TABLE, "error").columns[2] is TABLE.columns[2]
+    assert binary.columns.encode(TABLE, "error").columns[2] is TABLE.columns[2]
 
 
 def test_unknown_categories_are_missing_or_an_error(binary: Booster) -> None:
     table = with_letters([0, 1, 2, 0], ("new", "b", "newer"))
-    assert binary.encode(table, "missing").columns[2].codes.tolist() == [-1, 1, -1, -1]
+    assert binary.columns.encode(table, "missing").columns[2].codes.tolist() == [-1, 1, -1, -1]
     with pytest.raises(ValueError, match=r"'letter'.*'new'"):
-        binary.encode(table, "error")
+        binary.columns.encode(table, "error")
     unused = with_letters([1, 1], ("new", "b"))
-    assert binary.encode(unused, "error").columns[2].codes.tolist() == [1, 1]
+    assert binary.columns.encode(unused, "error").columns[2].codes.tolist() == [1, 1]
 
 
 def test_numbers_where_there_were_categories_are_refused(binary: Booster) -> None:
     number = NumericColumn(np.zeros(2))
     with pytest.raises(TypeError, match="'letter'"):
-        binary.encode(Table((number, number, number), 2, TABLE.names), "missing")
+        binary.columns.encode(Table((number, number, number), 2, TABLE.names), "missing")
 
 
 def test_categories_where_there_were_numbers_are_refused(binary: Booster) -> None:
     letter = CategoricalColumn(np.zeros(2, np.int8), CATEGORIES)
-    table = binary.encode(Table((letter, letter, letter), 2, TABLE.names), "missing")
+    table = binary.columns.encode(Table((letter, letter, letter), 2, TABLE.names), "missing")
     with pytest.raises(TypeError, match="'first'"):
         binary.raw_scores(table)
 

@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.loop import BoostingRun, TrainingRows
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
-from dmlgbm.gbdt.data.table import Category
 from dmlgbm.gbdt.growth.grower import TreeGrower, histogram_bytes
 from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, objective_for
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -55,22 +55,10 @@ def local_run(
         yield BoostingRun(parameters, dataset, loss, rows, scores, growers, workers)
 
 
-def empty_model(
-    loss: Objective,
-    names: tuple[str, ...] | None,
-    categories: tuple[tuple[Category, ...] | None, ...],
-    *,
-    first_scores: bool,
-) -> Booster:
+def empty_model(loss: Objective, columns: Columns, *, first_scores: bool) -> Booster:
     """A model without trees. A user's first scores take the place of the objective's own."""
-    return Booster(
-        trees=(),
-        base_scores=loss.base_scores() if first_scores else np.zeros(loss.n_outputs),
-        objective=loss.name,
-        n_features=len(categories),
-        feature_names=names,
-        categories=categories,
-    )
+    base_scores = loss.base_scores() if first_scores else np.zeros(loss.n_outputs)
+    return Booster((), base_scores, loss.name, columns)
 
 
 def check_outputs(start: Booster, loss: Objective) -> None:

@@ -21,17 +21,17 @@ from dmlgbm.gbdt.ranks.rank_data import PartitionRows
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-Columns = tuple[list[int], list[int], list[int]]
+StoredColumns = tuple[list[int], list[int], list[int]]
 """Narrow columns, wide columns and sparse tiles."""
 
 
-def column_shares(plan: StoragePlan, n_ranks: int) -> list[Columns]:
+def column_shares(plan: StoragePlan, n_ranks: int) -> list[StoredColumns]:
     """The columns of each rank: neighbours, so that every rank has about as many bins to search."""
     sizes = np.diff([*plan.positions.tolist(), plan.n_positions])
     middles = np.cumsum(sizes) - sizes / 2
     owners = np.minimum(middles * n_ranks // max(plan.n_positions, 1), n_ranks - 1).astype(np.int64)
     ends = np.cumsum([0, len(plan.narrow_columns), len(plan.wide_columns), len(plan.sparse_tiles)])
-    shares: list[Columns] = []
+    shares: list[StoredColumns] = []
     for rank in range(n_ranks):
         own = [np.flatnonzero(owners[start:stop] == rank).tolist() for start, stop in pairwise(ends)]
         shares.append((own[0], own[1], own[2]))
@@ -43,7 +43,7 @@ def most_columns(plan: StoragePlan, n_ranks: int) -> int:
     return max(sum(len(own) for own in columns) for columns in column_shares(plan, n_ranks))
 
 
-def plan_of_columns(plan: StoragePlan, columns: Columns) -> StoragePlan:
+def plan_of_columns(plan: StoragePlan, columns: StoredColumns) -> StoragePlan:
     """The plan for some columns only; features of others stay listed, stored nowhere."""
     layout = plan.layout.copy()
     layout["storage"] = -1
@@ -127,7 +127,7 @@ def gathered_rows(rows: PartitionRows, segments: Sequence[Segment], exchange: Ra
     )
 
 
-def _as_bytes(dataset: Dataset, columns: Columns) -> Bytes:
+def _as_bytes(dataset: Dataset, columns: StoredColumns) -> Bytes:
     """The rows here of some columns: narrow, wide, then lengths and entries of each sparse tile."""
     storage, (narrow, wide, sparse) = dataset.storage, columns
     parts: list[npt.NDArray[Any]] = [storage.narrow[:, narrow], storage.wide[:, wide]]
@@ -139,7 +139,7 @@ def _as_bytes(dataset: Dataset, columns: Columns) -> Bytes:
     )
 
 
-def _from_bytes(data: Bytes, n_rows: int, columns: Columns) -> BinnedRows:
+def _from_bytes(data: Bytes, n_rows: int, columns: StoredColumns) -> BinnedRows:
     """What `_as_bytes` wrote for `n_rows` rows."""
     narrow, wide, sparse = (len(own) for own in columns)
     cursor = n_rows * narrow

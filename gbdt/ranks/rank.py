@@ -20,11 +20,12 @@ from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator
 from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model
 from dmlgbm.gbdt.boosting.loop import BoostingRun, Finished, IterationReport, TrainingResult, TrainingRows, boost
 from dmlgbm.gbdt.callbacks import Callback, Evaluation
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.partition_binning import BinningPlan
 from dmlgbm.gbdt.data.row_numbers import Segment, global_row_number
-from dmlgbm.gbdt.data.table import Category, Table
+from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.growth.round_grower import LeafExpander, RoundGrower
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, RowError, objective_for
@@ -63,8 +64,7 @@ class RankTask:
     parameters: TrainParameters  # n_estimators are added to `initial_model`
     objective: ObjectiveSettings
     plan: BinningPlan
-    feature_names: tuple[str, ...] | None
-    categories: tuple[tuple[Category, ...] | None, ...]
+    columns: Columns
     n_total_rows: int
     metrics: tuple[Metric, ...] = ()
     tree_learner: TreeLearner = "data"
@@ -155,7 +155,7 @@ def train_rank(
     exchange = RankExchange(communicator)
     finished = (resume or Checkpoint()).finished()
     with Workers(task.parameters.n_threads) as workers:
-        rows = _same_kind_everywhere(data.rows, exchange, _n_outputs(task.objective))
+        rows = _same_kind_everywhere(data.rows, exchange, task.objective.n_outputs)
         replicated = task.tree_learner == "feature" and not exchange.alone
         with _naming_global_rows(data.segments):
             start = task.initial_model or _empty_model(task, rows, exchange)
@@ -194,12 +194,7 @@ def _naming_global_rows(segments: Sequence[Segment]) -> Iterator[None]:
 
 def _empty_model(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Booster:
     loss = _objective(task, rows, exchange)
-    return empty_model(loss, task.feature_names, task.categories, first_scores=rows.init_score is None)
-
-
-def _n_outputs(objective: ObjectiveSettings) -> int:
-    several = objective.name == "multiclass" or (objective.name == "custom" and objective.n_classes > 2)
-    return objective.n_classes if several else 1
+    return empty_model(loss, task.columns, first_scores=rows.init_score is None)
 
 
 def _same_kind_everywhere(rows: PartitionRows, exchange: Exchange, n_outputs: int) -> PartitionRows:

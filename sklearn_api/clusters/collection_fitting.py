@@ -25,7 +25,7 @@ from dmlgbm.sklearn_api.clusters.partitions import PartitionReader
 from dmlgbm.sklearn_api.continuation import Start
 from dmlgbm.sklearn_api.dispatch import refuse_client, warn_of_dask_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_categories, warn_of_constant_model, warn_of_unused_metric
-from dmlgbm.sklearn_api.fitting import metrics_of, n_outputs_of
+from dmlgbm.sklearn_api.fitting import metrics_of
 from dmlgbm.sklearn_api.rows.labels import Labels, require_weighted_classes, weights_of_classes
 from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray
@@ -35,7 +35,7 @@ from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
 from dmlgbm.sklearn_api.watching.stopping import TRAINING, watching
 
 if TYPE_CHECKING:
-    from dmlgbm.gbdt.booster import Booster
+    from dmlgbm.gbdt.data.columns import Columns
     from dmlgbm.gbdt.objectives import ObjectiveSettings
     from dmlgbm.gbdt.parameters import TrainParameters
     from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
@@ -180,13 +180,12 @@ class _CollectionFit:
         labels = merged_labels(described.partitions) if estimator._target_kind == "classes" else None
         classes = None if labels is None else labels.classes
         objective = estimator._objective_settings(0 if classes is None else len(classes))
-        n_outputs = n_outputs_of(objective)
-        start.require_same_objective(objective.name, n_outputs)
-        described.require_scores(n_outputs)
+        start.require_same_objective(objective)
+        described.require_scores(objective.n_outputs)
         rules = RowRules(schema, classes, self._class_weights(labels), described.lengths)
         training = described.row_set(rules, rows_of)
         columns = self._settings.matched_to(schema.columns)
-        watched = [self._watched(each, columns, classes, n_outputs) for each in given]
+        watched = [self._watched(each, columns, classes, objective.n_outputs) for each in given]
         parameters = parameters.for_rows(training.n_rows)
         if parameters.train.early_stopping_rounds is not None and not watched:
             training, watched = self._set_aside(training, described, classes)
@@ -224,14 +223,14 @@ class _CollectionFit:
             estimator._target_kind,
             self._name,
             self._settings.categorical_feature,
-            self._start.booster,
+            None if self._start.booster is None else self._start.booster.columns,
             estimator.handle_unknown,
             feature_names=self._settings.feature_names,
             binning=self._parameters.binning,
         )
         return self._place.described(reader, rows, "read", "", estimator._needs_queries)
 
-    def _warn_of_categories(self, columns: Booster, described: Described) -> None:
+    def _warn_of_categories(self, columns: Columns, described: Described) -> None:
         if self._start.booster is not None:
             return
         fixed = {
@@ -241,9 +240,7 @@ class _CollectionFit:
             if column.fixed_order
         }
         listed = self._settings.categorical_feature
-        warn_of_categories(
-            columns, fixed | categorical_positions(listed, columns.feature_names, columns.n_features, "X")
-        )
+        warn_of_categories(columns, fixed | categorical_positions(listed, columns.names, columns.n_features, "X"))
 
     def _class_weights(self, labels: LabelSummary | None) -> FloatArray | None:
         if labels is None:
@@ -254,7 +251,7 @@ class _CollectionFit:
         require_weighted_classes(labels.classes, present)
         return weights
 
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedSet:
+    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedSet:
         if not self._place.is_collection(given.X):
             name, local = self._estimator._watched(given, columns, classes, n_outputs)
             return name, self._place.local_rows(local, f"local-{given.label}")
@@ -304,7 +301,7 @@ class _CollectionFit:
         return watching(replace(parameters, n_estimators=n_estimators), names, holds_training_rows)
 
     def _metrics(
-        self, objective: ObjectiveSettings, columns: Booster, classes: Labels | None, watched: Sequence[NamedSet]
+        self, objective: ObjectiveSettings, columns: Columns, classes: Labels | None, watched: Sequence[NamedSet]
     ) -> list[Any]:
         estimator = self._estimator
         if not watched:
@@ -315,5 +312,5 @@ class _CollectionFit:
             self._settings.eval_metric,
             getattr(estimator, "eval_at", ()),
             lambda: self._place.first_share(watched[0][1]),
-            scorer_metrics(estimator, objective, columns, classes, n_outputs_of(objective)),
+            scorer_metrics(estimator, objective, columns, classes),
         )

@@ -109,7 +109,7 @@ def _columns(reader: PartitionReader, rows: CollectionInput, name: str) -> Frame
     }
     if reader.fitted is None:
         return all_but(rows.X, vectors, name)
-    return columns_of_model(rows.X, reader.fitted.feature_names, reader.fitted.n_features, vectors, name)
+    return columns_of_model(rows.X, reader.fitted.names, reader.fitted.n_features, vectors, name)
 
 
 def _descriptions(source: FrameSource, reader: PartitionReader) -> list[PartitionDescription]:

@@ -13,11 +13,10 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.bin_sample import candidate_rows, taken
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from dmlgbm.gbdt.parameters import BinningParameters
-from dmlgbm.sklearn_api.rows.columns import table_like
 from dmlgbm.sklearn_api.rows.holdout import taken_rows
 from dmlgbm.sklearn_api.rows.labels import Labels, distinct_labels, label_vector
 from dmlgbm.sklearn_api.rows.targets import (
@@ -29,6 +28,7 @@ from dmlgbm.sklearn_api.rows.targets import (
 )
 from dmlgbm.sklearn_api.rows.weightless_rows import kept_rows, with_used_categories
 from dmlgbm.sklearn_api.tables import listed_categories, table_from
+from dmlgbm.sklearn_api.tables.matching import table_like
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 
 Target = Literal["classes", "numbers"]
@@ -103,7 +103,7 @@ class PartitionReader:
     target: Target
     estimator_name: str
     categorical_feature: CategoricalFeature = "auto"
-    fitted: Booster | None = None
+    fitted: Columns | None = None
     handle_unknown: Literal["missing", "error"] = "missing"
     set_label: str = ""  # " of eval_set[0]"
     feature_names: tuple[str, ...] | None = None  # what to call the columns of arrays
@@ -229,13 +229,13 @@ def candidates_of(
     return small, rows
 
 
-def conformed(table: Table, schema: Booster, dtypes: tuple[str | None, ...]) -> Table:
+def conformed(table: Table, schema: Columns, dtypes: tuple[str | None, ...]) -> Table:
     """The table with numbers in the common types and categories numbered as in the whole collection."""
     columns = tuple(
         _conformed_number(column, dtype) if known is None else _conformed_category(column)
         for column, known, dtype in zip(table.columns, schema.categories, dtypes, strict=True)
     )
-    return schema.encode(Table(columns, table.n_rows, schema.feature_names), "missing")
+    return schema.encode(Table(columns, table.n_rows, schema.names), "missing")
 
 
 def joined(tables: list[Table]) -> Table:

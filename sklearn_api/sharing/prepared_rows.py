@@ -16,15 +16,14 @@ import numpy as np
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.loop import TrainingRows
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
 from dmlgbm.gbdt.data.table import Column, Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.sklearn_api.fit_warnings import warn_of_table
-from dmlgbm.sklearn_api.fitting import n_outputs_of
 from dmlgbm.sklearn_api.parameters.values import EngineParameters
-from dmlgbm.sklearn_api.rows.columns import columns_of
 from dmlgbm.sklearn_api.rows.labels import Labels, class_weights, encoded_labels, require_two_weighted_classes
 from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import (
@@ -146,7 +145,7 @@ class CheckedRows:
             weight = class_weights(estimator.class_weight, self.classes, self.target, weight)
             require_two_weighted_classes(self.classes, self.target, weight)
         objective = estimator._objective_settings(0 if self.classes is None else len(self.classes))
-        scores = score_matrix(self.init_score, len(self.target), n_outputs_of(objective))
+        scores = score_matrix(self.init_score, len(self.target), objective.n_outputs)
         return TrainingRows(self.target, weight, scores, self.group_starts), objective
 
 
@@ -155,7 +154,7 @@ class PreparedRows(CheckedRows):
     """A training table as bins, with what belongs to its rows. Fits read it, any number of them at once."""
 
     dataset: Dataset
-    columns: Booster
+    columns: Columns
     predicted: PredictedTables = field(default_factory=PredictedTables)
     starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
     """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
@@ -241,7 +240,7 @@ def prepared_rows(
         all_weights = class_weights(estimator.class_weight, classes, rows.target, rows.weight)
     with Workers(parameters.train.n_threads) as workers:
         dataset = bin_table(rows.table, parameters.binning, workers, all_weights)
-    return PreparedRows(*checked, dataset, columns_of(rows.table))
+    return PreparedRows(*checked, dataset, Columns.of(rows.table))
 
 
 class StagedScores:

@@ -75,20 +75,13 @@ class ContinuedRun:
         objective: ObjectiveSettings,
         so_far: Booster | None,
     ) -> None:
-        columns = prepared.columns
         self.prepared = prepared
         # A function may give other first scores the next time, and weights of its own make others too.
         is_known = rows.weight is prepared.weight and not callable(objective.name_or_callable)
         starts = prepared.starts if is_known else {}
         start = so_far or starts.get(objective)
         self.training = StagedTraining(
-            prepared.dataset,
-            columns.feature_names,
-            columns.categories,
-            rows,
-            objective,
-            parameters.precision,
-            so_far=start,
+            prepared.dataset, prepared.columns, rows, objective, parameters.precision, so_far=start
         )
         if start is None:
             starts[objective] = self.training.booster

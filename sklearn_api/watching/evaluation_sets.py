@@ -56,7 +56,6 @@ def given_sets(
 def watched_metrics(
     eval_metric: Any,
     objective: ObjectiveSettings,
-    n_outputs: int,
     eval_at: Iterable[int],
     example: Callable[[], RowData],
 ) -> list[Metric]:
@@ -67,6 +66,7 @@ def watched_metrics(
         eval_metric = [eval_metric]
     if not isinstance(eval_metric, Sequence):
         raise TypeError(f"eval_metric must be a name, a function or a list of them, got {eval_metric!r}.")
+    n_outputs = objective.n_outputs
     metrics: dict[str, Metric] = {}
     for entry in eval_metric:
         if callable(entry):

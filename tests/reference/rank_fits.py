@@ -14,6 +14,7 @@ from dmlgbm.collectives import Communicator
 from dmlgbm.collectives.joining.launch import run_threads
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.data.bin_sample import taken
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.partition_binning import (
     BinnedPartition,
     BinningPlan,
@@ -92,8 +93,7 @@ class Fit:
 
     def task(self, plan: BinningPlan, **options: Any) -> RankTask:
         """What every rank is told."""
-        categories = tuple(c.categories if isinstance(c, CategoricalColumn) else None for c in self.table.columns)
-        described = (self.parameters, self.objective, plan, self.table.names, categories, self.table.n_rows)
+        described = (self.parameters, self.objective, plan, Columns.of(self.table), self.table.n_rows)
         return RankTask(*described, metrics=self.metrics, **options)
 
     def evaluation_of(self, rank: int, n_ranks: int) -> list[RankEvaluationSet]:
