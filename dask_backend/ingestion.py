@@ -19,12 +19,11 @@ from dmlgbm.dask_backend.row_inputs import PartitionInputs, ReadFunction
 from dmlgbm.dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
 from dmlgbm.dask_backend.worker_threads import threads_of_task
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.evaluation import start_scores
+from dmlgbm.gbdt.boosting.evaluation import EvaluationPart
 from dmlgbm.gbdt.data.partition_binning import (
     BinningPlan,
     ColumnSummary,
     SampledRows,
-    bin_partition,
     plan_bins,
     sample_candidates,
     sample_rows,
@@ -33,7 +32,7 @@ from dmlgbm.gbdt.data.partition_binning import (
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.ranks.checkpoints import rows_digest
 from dmlgbm.gbdt.ranks.losses import RanksLostError
-from dmlgbm.gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
+from dmlgbm.gbdt.ranks.rank import RankPartition
 from dmlgbm.gbdt.ranks.row_set import RowSet, RowsOf
 from dmlgbm.gbdt.threads import Workers
 
@@ -279,15 +278,12 @@ def _binned(
     rows, plan = rows_of(aligned(parts), rules, cut), aligned(plan)
     address = this_worker()
     with Workers(threads_of_task(1)) as workers:
-        binned = bin_partition(rows.table, plan, first_row_number=first_row, workers=workers)
-        start = None
-        if initial_model is not None:
-            start = start_scores(aligned(initial_model), rows.table, rows.init_score, workers)
-    if not binned.clashing:
-        beside = PartitionRows(rows.target, rows.weight, rows.init_score, rows.group_starts, start)
-        store_of(session, address).partitions[share] = RankPartition(binned, beside)
+        partition = RankPartition.of(rows, plan, first_row, aligned(initial_model), workers)
+    clashing = partition.binned.clashing
+    if not clashing:
+        store_of(session, address).partitions[share] = partition
     digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score))
-    return Receipt(share, address, digest, binned.clashing)
+    return Receipt(share, address, digest, clashing)
 
 
 def _watched(
@@ -295,7 +291,5 @@ def _watched(
 ) -> Receipt:
     rows = rows_of(aligned(parts), rules, cut)
     address = this_worker()
-    store_of(session, address).evaluation[number, share] = EvaluationPart(
-        rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts, first_row
-    )
+    store_of(session, address).evaluation[number, share] = EvaluationPart(rows, first_row)
     return Receipt(share, address)

@@ -10,6 +10,7 @@ from typing import Any, Literal, Self
 from sklearn.base import ClassifierMixin
 
 from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
@@ -29,7 +30,6 @@ from dmlgbm.sklearn_api.rows.labels import (
     numbers_of_known_labels,
     require_two_weighted_classes,
 )
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, score_matrix, weight_vector
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet, given_sets
@@ -132,7 +132,7 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         start.require_same_classes(classes)
         objective = self._objective_settings(len(classes))
         scores = score_matrix(init_score, table.n_rows, objective.n_outputs)
-        rows = RowData(table, target, weight_vector(sample_weight, table.n_rows), scores)
+        rows = Rows(table, target, weight_vector(sample_weight, table.n_rows), scores)
         rows = self._weighing_rows(rows, X, start)
         weight = class_weights(self.class_weight, classes, rows.target, rows.weight)
         require_two_weighted_classes(classes, rows.target, weight)
@@ -158,14 +158,12 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
     def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
         assert classes is not None
         table = self._evaluation_table(given, columns)
-        return given.name, RowData(
+        return given.name, Rows(
             table,
             numbers_of_known_labels(given.y, table.n_rows, classes, f"y of {given.label}"),
             weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
             score_matrix(given.init_score, table.n_rows, n_outputs, f"eval_init_score of {given.label}"),
         )
 
-    def _split(
-        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
-    ) -> tuple[Split, Split | None]:
-        return split_classes(target, self._share_to_watch(), seed), None
+    def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
+        return split_classes(target, self._share_to_watch(), seed)

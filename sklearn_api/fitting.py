@@ -10,22 +10,22 @@ from typing import Any
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.callbacks import Callback, log_evaluation
 from dmlgbm.gbdt.data.dataset import bin_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import ObjectiveSettings, RowError
 from dmlgbm.gbdt.training import TableBinner, TrainingResult, train
 from dmlgbm.sklearn_api.continuation import Start
 from dmlgbm.sklearn_api.parameters.values import EngineParameters
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.watching.evaluation_sets import on_probabilities, watched_metrics
 from dmlgbm.sklearn_api.watching.stopping import are_same_rows, watching
 
-NamedRows = tuple[str, RowData]
+NamedRows = tuple[str, Rows]
 
 
-def boost(
+def train_booster(
     parameters: EngineParameters,
     objective: ObjectiveSettings,
-    training: RowData,
+    training: Rows,
     watched: Sequence[NamedRows],
     start: Start,
     *,
@@ -50,13 +50,9 @@ def boost(
         train,
         train_parameters,
         parameters.binning,
-        training.table,
+        training,
         objective,
-        target=training.target,
-        weight=training.weight,
-        init_score=training.init_score,
-        group_starts=training.group_starts,
-        evaluation_sets=[_evaluation_set(name, rows) for name, rows in watched],
+        evaluation_sets=[EvaluationSet.whole(name, rows) for name, rows in watched],
         metrics=metrics,
         callbacks=[*([log_evaluation(report_every)] if report_every > 0 else []), *callbacks],
         initial_model=start.booster,
@@ -75,7 +71,7 @@ def metrics_of(
     objective: ObjectiveSettings,
     eval_metric: Any,
     eval_at: Iterable[int],
-    example: Callable[[], RowData],
+    example: Callable[[], Rows],
     scorers: Sequence[Metric] = (),
 ) -> list[Metric]:
     """The metrics of all evaluation sets; `example` gives rows of the first one, where a user's function needs them.
@@ -92,7 +88,3 @@ def metrics_of(
     if objective.name == "custom" and objective.n_classes > 1:
         return [on_probabilities(metric, "binary" if objective.n_outputs == 1 else "multiclass") for metric in metrics]
     return metrics
-
-
-def _evaluation_set(name: str, rows: RowData) -> EvaluationSet:
-    return EvaluationSet(name, rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts)

@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 import numpy as np
 
 from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
@@ -23,7 +24,6 @@ from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import RankPredictions
 from dmlgbm.sklearn_api.rows.holdout import Split, split_groups
 from dmlgbm.sklearn_api.rows.labels import Labels
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import (
     FloatArray,
     IntArray,
@@ -131,7 +131,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
         table = self._training_table(X, start, settings)
-        rows = RowData(
+        rows = Rows(
             table,
             numeric_target(y, table.n_rows),
             weight_vector(sample_weight, table.n_rows),
@@ -162,7 +162,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
     def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
         table = self._evaluation_table(given, columns)
         names = (f"eval_group of {given.label}", f"eval_qid of {given.label}")
-        return given.name, RowData(
+        return given.name, Rows(
             table,
             numeric_target(given.y, table.n_rows, f"y of {given.label}"),
             weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
@@ -170,8 +170,6 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
             group_boundaries(given.group, given.qid, table.n_rows, names),
         )
 
-    def _split(
-        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
-    ) -> tuple[Split, Split | None]:
+    def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
         assert group_starts is not None
         return split_groups(group_starts, self._share_to_watch(), seed)

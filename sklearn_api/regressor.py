@@ -9,6 +9,7 @@ from typing import Any, Literal, Self
 from sklearn.base import RegressorMixin
 
 from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
@@ -22,7 +23,6 @@ from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import ValuePredictions
 from dmlgbm.sklearn_api.rows.holdout import Split, split_rows
 from dmlgbm.sklearn_api.rows.labels import Labels
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, numeric_target, score_matrix, weight_vector
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet, given_sets
@@ -119,7 +119,7 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
         table = self._training_table(X, start, settings)
-        rows = RowData(
+        rows = Rows(
             table,
             numeric_target(y, table.n_rows),
             weight_vector(sample_weight, table.n_rows),
@@ -136,14 +136,12 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
 
     def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
         table = self._evaluation_table(given, columns)
-        return given.name, RowData(
+        return given.name, Rows(
             table,
             numeric_target(given.y, table.n_rows, f"y of {given.label}"),
             weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
             score_matrix(given.init_score, table.n_rows, 1, f"eval_init_score of {given.label}"),
         )
 
-    def _split(
-        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
-    ) -> tuple[Split, Split | None]:
-        return split_rows(n_rows, self._share_to_watch(), seed), None
+    def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
+        return split_rows(n_rows, self._share_to_watch(), seed)

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
 from dmlgbm.gbdt.model.model_file import ModelFileError, model_bytes, parse_model_bytes
 from dmlgbm.gbdt.objectives import ObjectiveSettings
@@ -41,7 +42,7 @@ def trained(n_classes: int) -> Booster:
     target = np.digitize(signal, np.quantile(signal, np.arange(1, n_classes) / n_classes)).astype(np.float64)
     settings = ObjectiveSettings("multiclass" if n_classes > 2 else "binary", n_classes=n_classes)
     parameters = TrainParameters(n_estimators=4, num_leaves=9, min_data_per_group=5, cat_smooth=1.0)
-    return train(parameters, BinningParameters(), TABLE, settings, target=target).booster
+    return train(parameters, BinningParameters(), Rows(TABLE, target), settings).booster
 
 
 @pytest.fixture(scope="module", params=[2, 3])

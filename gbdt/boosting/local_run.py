@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.loop import BoostingRun, TrainingRows
+from dmlgbm.gbdt.boosting.loop import BoostingRun
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.grower import TreeGrower, histogram_bytes
 from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, objective_for
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -24,14 +26,15 @@ FloatArray = npt.NDArray[np.float64]
 _MOST_HISTOGRAM_BYTES = 128 << 20
 
 
-def loss_over(rows: TrainingRows, objective: ObjectiveSettings, precision: str) -> Objective:
-    """The objective over the rows of one process."""
+def loss_over(rows: Rows, objective: ObjectiveSettings, precision: str, exchange: Exchange = ALONE) -> Objective:
+    """The objective over these rows, and those that other processes hold."""
     return objective_for(
         objective,
         target=rows.target,
         weight=rows.weight,
         group_starts=rows.group_starts,
         exact=precision == "exact",
+        exchange=exchange,
     )
 
 
@@ -40,7 +43,7 @@ def local_run(
     parameters: TrainParameters,
     dataset: Dataset,
     loss: Objective,
-    rows: TrainingRows,
+    rows: Rows,
     scores: FloatArray,
     workers: Workers,
 ) -> Iterator[BoostingRun]:

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.binned_scores import add_trees
 from dmlgbm.gbdt.boosting.local_run import empty_model, local_run, loss_over
-from dmlgbm.gbdt.boosting.loop import TrainingRows
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.model.tree import TREE_ARRAYS, Tree
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -49,7 +49,7 @@ class StagedTraining:
         self,
         dataset: Dataset,
         columns: Columns,
-        rows: TrainingRows,
+        rows: Rows,
         objective: ObjectiveSettings,
         precision: str,
         *,

@@ -14,10 +14,11 @@ from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.partition_binning import BinnedPartition, BinningPlan, assembled
 from dmlgbm.gbdt.data.row_binning import BinnedRows
 from dmlgbm.gbdt.data.row_numbers import Segment
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.storage_plan import StoragePlan, cut_tiles
+from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.kernels.layout import NARROW, SPARSE, WIDE
 from dmlgbm.gbdt.ranks.exchange import RankExchange
-from dmlgbm.gbdt.ranks.rank_data import PartitionRows
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -98,7 +99,7 @@ def gathered_segments(segments: Sequence[Segment], exchange: RankExchange) -> li
     return [[Segment(*row) for row in rows.tolist()] for rows in exchange.all_gather_unequal(own)]
 
 
-def gathered_rows(rows: PartitionRows, segments: Sequence[Segment], exchange: RankExchange) -> PartitionRows:
+def gathered_rows(rows: Rows, segments: Sequence[Segment], exchange: RankExchange) -> Rows:
     """What is known of the rows of all ranks, in the order of their global numbers."""
     of_ranks = gathered_segments(segments, exchange)
     starts = np.cumsum([0, *(sum(segment.n_rows for segment in own) for own in of_ranks)])
@@ -115,15 +116,15 @@ def gathered_rows(rows: PartitionRows, segments: Sequence[Segment], exchange: Ra
 
     group_starts = None
     if rows.group_starts is not None:
-        marks = np.zeros(len(rows.target))
+        marks = np.zeros(rows.n_rows)
         marks[rows.group_starts[:-1]] = 1.0
         group_starts = np.append(np.flatnonzero(in_order(marks)), len(order)).astype(np.int64)
-    return PartitionRows(
+    return Rows(
+        Table((), len(order)),
         in_order(rows.target),
         None if rows.weight is None else in_order(rows.weight),
         None if rows.init_score is None else in_order(rows.init_score),
         group_starts,
-        None if rows.start_score is None else in_order(rows.start_score),
     )
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import numpy as np
 
 from dmlgbm.gbdt.callbacks import Callback, log_evaluation
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import RowError
 from dmlgbm.gbdt.system.cluster_types import is_spark_frame
 from dmlgbm.sklearn_api.clusters.collection_rows import DaskPlace, Described, split_cuts
@@ -27,7 +28,6 @@ from dmlgbm.sklearn_api.dispatch import refuse_client, warn_of_dask_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_categories, warn_of_constant_model, warn_of_unused_metric
 from dmlgbm.sklearn_api.fitting import metrics_of
 from dmlgbm.sklearn_api.rows.labels import Labels, require_weighted_classes, weights_of_classes
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.sklearn_api.tables.names import categorical_positions
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
@@ -74,10 +74,10 @@ class Place(Protocol):
     ) -> Described:
         """Read every partition there, and describe it."""
 
-    def local_rows(self, rows: RowData, name: str) -> RowSet:
+    def local_rows(self, rows: Rows, name: str) -> RowSet:
         """Rows of this process, for the ranks to watch."""
 
-    def first_share(self, rows: Any) -> RowData:
+    def first_share(self, rows: Any) -> Rows:
         """The rows of one share, here."""
 
     def digest(self, rows: Any, name: str) -> int:
@@ -276,11 +276,9 @@ class _CollectionFit:
         target = np.zeros(0)
         if classes is not None:
             target = described.targets(training)
-        rows, groups = self._estimator._split(
-            training.n_rows, target, described.boundaries, self._parameters.train.seed
-        )
-        learnt = split_cuts(training.cuts, rows.training, groups and groups.training, described.boundaries)
-        watched = split_cuts(training.cuts, rows.validation, groups and groups.validation, described.boundaries)
+        seed = self._parameters.train.seed
+        rows = self._estimator._split(training.n_rows, target, described.boundaries, seed)
+        learnt, watched = (split_cuts(training.cuts, own) for own in rows)
         return replace(training, cuts=learnt), [("validation", replace(training, cuts=watched))]
 
     def _train_parameters(self, training: RowSet, watched: Sequence[NamedSet]) -> TrainParameters:

@@ -7,10 +7,12 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmlgbm.gbdt.data.rows import Rows, kept_queries
 from dmlgbm.gbdt.system.cluster_types import is_dask_collection
 from dmlgbm.sklearn_api.clusters.partition_rows import RowCut, RowRules, share_cuts
 from dmlgbm.sklearn_api.clusters.partition_schema import merged_queries
@@ -21,10 +23,7 @@ from dmlgbm.sklearn_api.clusters.partitions import (
     candidates_of,
     describe,
 )
-from dmlgbm.sklearn_api.rows.holdout import taken
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, group_boundaries, require_weight
-from dmlgbm.sklearn_api.rows.weightless_rows import kept_queries
 from dmlgbm.sklearn_api.watching.stopping import row_digest
 
 if TYPE_CHECKING:
@@ -33,7 +32,7 @@ if TYPE_CHECKING:
     from dmlgbm.gbdt.callbacks import Callback
     from dmlgbm.gbdt.parameters import BinningParameters
     from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
-    from dmlgbm.gbdt.ranks.row_set import Rows, RowSet, RowsOf
+    from dmlgbm.gbdt.ranks.row_set import RowSet, RowsOf
     from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput
 
 # Partitions that take more than this share of the workers' memory are read again for every step.
@@ -59,11 +58,11 @@ class DaskPlace:
     ) -> DescribedPartitions:
         return described_rows(self._cluster, reader, rows, name, label, needs_queries=needs_queries)
 
-    def local_rows(self, rows: RowData, name: str) -> RowSet:
+    def local_rows(self, rows: Rows, name: str) -> RowSet:
         return local_rows(self._cluster, rows, name)
 
-    def first_share(self, rows: PartitionRowSet) -> RowData:
-        return rows.rows_of(self._cluster.gather(rows.parts_of(0)), rows.rules, rows.cuts[0])  # type: ignore[return-value]
+    def first_share(self, rows: PartitionRowSet) -> Rows:
+        return rows.rows_of(self._cluster.gather(rows.parts_of(0)), rows.rules, rows.cuts[0])
 
     def digest(self, rows: PartitionRowSet, name: str) -> int:
         shares = zip(rows.cuts, rows.first_rows, strict=False)
@@ -238,42 +237,28 @@ def _numbered_description(number: int, partition: Any, target: Target) -> tuple[
     return number, describe(partition, target)
 
 
-def local_rows(cluster: Cluster, rows: RowData, name: str) -> PartitionRowSet:
+def local_rows(cluster: Cluster, rows: Rows, name: str) -> PartitionRowSet:
     """Rows of this process in a block for each worker, queries whole."""
     from dmlgbm.dask_backend.ingestion import PartitionRowSet, PartitionSource
     from dmlgbm.dask_backend.row_inputs import PartitionInputs
 
-    n_rows = rows.table.n_rows
-    n_blocks = max(1, min(len(cluster.workers()), n_rows // _ROWS_OF_A_BLOCK))
-    lengths = np.diff([n_rows * block // n_blocks for block in range(n_blocks + 1)]).tolist()
-    blocks, first, first_group = [], 0, 0
-    for cut in share_cuts(lengths, rows.group_starts):
-        n_groups = 0 if cut.group_starts is None else len(cut.group_starts) - 1
-        groups = None if cut.group_starts is None else np.arange(first_group, first_group + n_groups)
-        blocks.append(taken(rows, np.arange(first, first + cut.n_rows), groups))
-        first, first_group = first + cut.n_rows, first_group + n_groups
-    inputs = [PartitionInputs(number, block, {}) for number, block in enumerate(blocks)]
-    cuts = [RowCut(((number, 0, block.table.n_rows),)) for number, block in enumerate(blocks)]
-    return PartitionRowSet(None, cuts, _first, PartitionSource(cluster, _as_given, inputs, name))
+    n_blocks = max(1, min(len(cluster.workers()), rows.n_rows // _ROWS_OF_A_BLOCK))
+    lengths = np.diff([rows.n_rows * block // n_blocks for block in range(n_blocks + 1)]).tolist()
+    cuts = share_cuts(lengths, rows.group_starts)
+    ends = np.cumsum([0, *(cut.n_rows for cut in cuts)]).tolist()
+    inputs = [PartitionInputs(number, rows.slice(*ends_of), {}) for number, ends_of in enumerate(pairwise(ends))]
+    whole = [RowCut(((number, 0, cut.n_rows),)) for number, cut in enumerate(cuts)]
+    return PartitionRowSet(None, whole, _first, PartitionSource(cluster, _as_given, inputs, name))
 
 
-def split_cuts(
-    cuts: Sequence[RowCut], rows: IntArray, groups: IntArray | None, boundaries: IntArray | None
-) -> list[RowCut]:
-    """Shares with some of their rows only; `rows` and `groups` are numbered over all shares."""
-    split, first, first_group = [], 0, 0
+def split_cuts(cuts: Sequence[RowCut], rows: IntArray) -> list[RowCut]:
+    """Shares with some of their rows only, which are numbered over all shares."""
+    split, first = [], 0
     for cut in cuts:
         last = first + cut.n_rows
         own = rows[np.searchsorted(rows, first) : np.searchsorted(rows, last)] - first
-        own_groups = None
-        if groups is not None and boundaries is not None:
-            last_group = int(np.searchsorted(boundaries, last))
-            own_groups = (
-                groups[np.searchsorted(groups, first_group) : np.searchsorted(groups, last_group)] - first_group
-            )
-            first_group = last_group
         if len(own):
-            split.append(replace(cut, rows=own, groups=own_groups))
+            split.append(replace(cut, rows=own))
         first = last
     return split
 
@@ -296,7 +281,7 @@ def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription
     kept = [np.ones(each.n_rows, np.bool_) if each.left_out is None else each.left_out.mask() for each in partitions]
     mask = np.concatenate(kept)
     boundaries = group_boundaries(sizes, rows.qid, len(mask), (f"group{label}", f"qid{label}"))
-    return kept_queries(boundaries, np.flatnonzero(mask))[1]
+    return kept_queries(boundaries, np.flatnonzero(mask))
 
 
 def _target_of(rows_of: RowsOf, parts: list[Any], rules: RowRules, cut: RowCut) -> Any:

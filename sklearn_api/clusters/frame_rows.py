@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Self
 
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.system.cluster_types import is_spark_frame
 from dmlgbm.sklearn_api.clusters.collection_rows import (
     Described,
@@ -17,7 +18,6 @@ from dmlgbm.sklearn_api.clusters.collection_rows import (
 from dmlgbm.sklearn_api.clusters.frame_tasks import Describing, Digesting, as_given, first_rows
 from dmlgbm.sklearn_api.clusters.partition_rows import RowCut, RowRules, share_cuts
 from dmlgbm.sklearn_api.clusters.partitions import PartitionDescription, PartitionReader
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.spark_backend.cluster import SparkCluster
 from dmlgbm.spark_backend.frames import FrameColumns, all_but, columns_of_model
@@ -51,11 +51,11 @@ class SparkPlace:
         boundaries = checked_boundaries(rows, partitions, label, needs_queries)
         return DescribedFrame(partitions, boundaries, label, self._cluster, source)
 
-    def local_rows(self, rows: RowData, name: str) -> FrameRowSet:
-        cut = RowCut(((0, 0, rows.table.n_rows),))
+    def local_rows(self, rows: Rows, name: str) -> FrameRowSet:
+        cut = RowCut(((0, 0, rows.n_rows),))
         return FrameRowSet(None, [cut], as_given, self._cluster, LocalSource(self._cluster, [rows]), {})
 
-    def first_share(self, rows: FrameRowSet) -> RowData:
+    def first_share(self, rows: FrameRowSet) -> Rows:
         return replace(rows, cuts=rows.cuts[:1]).shares().values().collect()[0]
 
     def digest(self, rows: FrameRowSet, name: str) -> int:

@@ -9,15 +9,15 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.loop import TrainingRows
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Column, Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import BinningParameters
@@ -25,10 +25,8 @@ from dmlgbm.gbdt.threads import Workers
 from dmlgbm.sklearn_api.fit_warnings import warn_of_table
 from dmlgbm.sklearn_api.parameters.values import EngineParameters
 from dmlgbm.sklearn_api.rows.labels import Labels, class_weights, encoded_labels, require_two_weighted_classes
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import (
     FloatArray,
-    IntArray,
     group_boundaries,
     is_column,
     numeric_target,
@@ -125,33 +123,30 @@ class RememberingBinner:
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """What belongs to the rows of a training table."""
+    """Rows that any number of fits learn from, each with weights and starting scores of its own."""
 
     setting: Any
-    target: FloatArray
+    rows: Rows
     classes: Labels | None
-    weight: FloatArray | None
-    init_score: Any
-    group_starts: IntArray | None
+    init_score: Any  # as the user passed it: the objective says how many scores a row has
     y_is_column: bool
-    row_numbers: IntArray | None  # in what the user passed, where rows were left out for their weight
 
-    def training_rows(self, estimator: Any) -> tuple[TrainingRows, ObjectiveSettings]:
+    def training_rows(self, estimator: Any) -> tuple[Rows, ObjectiveSettings]:
         """The rows as an estimator of these parameters learns from them."""
         if self.y_is_column:
             warn_of_column("y")
-        weight = self.weight
+        rows, weight = self.rows, self.rows.weight
         if self.classes is not None:
-            weight = class_weights(estimator.class_weight, self.classes, self.target, weight)
-            require_two_weighted_classes(self.classes, self.target, weight)
+            weight = class_weights(estimator.class_weight, self.classes, rows.target, weight)
+            require_two_weighted_classes(self.classes, rows.target, weight)
         objective = estimator._objective_settings(0 if self.classes is None else len(self.classes))
-        scores = score_matrix(self.init_score, len(self.target), objective.n_outputs)
-        return TrainingRows(self.target, weight, scores, self.group_starts), objective
+        scores = score_matrix(self.init_score, rows.n_rows, objective.n_outputs)
+        return replace(rows, weight=weight, init_score=scores), objective
 
 
 @dataclass(frozen=True)
 class PreparedRows(CheckedRows):
-    """A training table as bins, with what belongs to its rows. Fits read it, any number of them at once."""
+    """Rows whose columns are kept as bins."""
 
     dataset: Dataset
     columns: Columns
@@ -162,7 +157,7 @@ class PreparedRows(CheckedRows):
     @property
     def n_bytes(self) -> int:
         """Memory that the rows take."""
-        return _n_bytes([*self.dataset.storage, self.target, self.weight, self.group_starts])
+        return _n_bytes([*self.dataset.storage, *vars(self.rows).values()])
 
     def expect(self, X: Any, tested: Any) -> None:
         """All models of these rows will be scored on X, which they learn from, and on `tested`; neither changes."""
@@ -176,17 +171,15 @@ class RowsToSplit(CheckedRows):
     Other processes have the rows anyway: there is nothing here that is worth sending.
     """
 
-    table: Table
     binner: RememberingBinner = field(default_factory=RememberingBinner)
     stays_in_process = True
 
     @property
     def n_bytes(self) -> int:
         """Memory that the rows take, with a byte a value for their bins."""
-        columns = [value for column in self.table.columns for value in vars(column).values()]
-        return _n_bytes([*columns, self.target, self.weight, self.group_starts]) + (
-            self.table.n_rows * self.table.n_features
-        )
+        table = self.rows.table
+        columns = [value for column in table.columns for value in vars(column).values()]
+        return _n_bytes([*columns, *vars(self.rows).values()]) + table.n_rows * table.n_features
 
 
 def preparation_setting(estimator: Any, parameters: EngineParameters) -> Any:
@@ -221,7 +214,7 @@ def prepared_rows(
         target = numeric_target(targets, table.n_rows)
     weight = weight_vector(sample_weight, table.n_rows)
     group_starts = group_boundaries(group, qid, table.n_rows) if estimator._needs_queries else None
-    rows = weighing_rows(RowData(table, target, weight, group_starts=group_starts), listed_categories(X))
+    rows = weighing_rows(Rows(table, target, weight, group_starts=group_starts), listed_categories(X))
     if rows.row_numbers is not None and init_score is not None:
         if len(init_score) != table.n_rows:
             raise ValueError(
@@ -229,18 +222,15 @@ def prepared_rows(
             )
         init_score = np.asarray(init_score)[rows.row_numbers]
     setting = preparation_setting(estimator, parameters)
-    checked = (
-        *(setting, rows.target, classes, rows.weight, init_score, rows.group_starts),
-        *(y_is_column, rows.row_numbers),
-    )
     if parameters.train.early_stopping_rounds is not None:
-        return RowsToSplit(*checked, rows.table)
+        return RowsToSplit(setting, rows, classes, init_score, y_is_column)
     all_weights = rows.weight
     if classes is not None:
         all_weights = class_weights(estimator.class_weight, classes, rows.target, rows.weight)
     with Workers(parameters.train.n_threads) as workers:
         dataset = bin_table(rows.table, parameters.binning, workers, all_weights)
-    return PreparedRows(*checked, dataset, Columns.of(rows.table))
+    columns = Columns.of(rows.table)
+    return PreparedRows(setting, rows.without_columns(), classes, init_score, y_is_column, dataset, columns)
 
 
 class StagedScores:

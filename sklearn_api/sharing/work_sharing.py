@@ -22,8 +22,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.loop import TrainingResult, TrainingRows
+from dmlgbm.gbdt.boosting.loop import TrainingResult
 from dmlgbm.gbdt.boosting.staged_training import StagedTraining
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.system.cluster_types import is_dask_collection
@@ -39,7 +40,6 @@ from dmlgbm.sklearn_api.parameters.values import (
     is_whole_number,
     n_threads_of,
 )
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.sharing.prepared_rows import (
     CheckedRows,
     PreparedRows,
@@ -71,13 +71,13 @@ class ContinuedRun:
         self,
         prepared: PreparedRows,
         parameters: TrainParameters,
-        rows: TrainingRows,
+        rows: Rows,
         objective: ObjectiveSettings,
         so_far: Booster | None,
     ) -> None:
         self.prepared = prepared
         # A function may give other first scores the next time, and weights of its own make others too.
-        is_known = rows.weight is prepared.weight and not callable(objective.name_or_callable)
+        is_known = rows.weight is prepared.rows.weight and not callable(objective.name_or_callable)
         starts = prepared.starts if is_known else {}
         start = so_far or starts.get(objective)
         self.training = StagedTraining(
@@ -94,7 +94,7 @@ class ContinuedRun:
     def n_bytes(self) -> int:
         return self.training.n_bytes + self.scores.n_bytes
 
-    def require_same(self, parameters: TrainParameters, rows: TrainingRows, objective: ObjectiveSettings) -> None:
+    def require_same(self, parameters: TrainParameters, rows: Rows, objective: ObjectiveSettings) -> None:
         """Trees grown by other rules are not those that a fit from the start would have."""
         same_weight = np.array_equal(rows.weight, self._rows.weight)  # type: ignore[arg-type]
         if (_without_length(parameters), objective) != (self._parameters, self._objective) or not same_weight:
@@ -133,7 +133,7 @@ class WorkSharing(BaseEstimator):
         self,
         parameters: EngineParameters,
         objective: ObjectiveSettings,
-        training: RowData,
+        training: Rows,
         watched: Sequence[NamedRows],
         start: Start,
         settings: FitSettings,
@@ -220,10 +220,7 @@ class WorkSharing(BaseEstimator):
 
     def _train_and_watch(self, prepared: RowsToSplit, parameters: EngineParameters) -> Self:
         self._require_setting(prepared, parameters)
-        rows, objective = prepared.training_rows(self)
-        training = RowData(
-            prepared.table, rows.target, rows.weight, rows.init_score, rows.group_starts, prepared.row_numbers
-        )
+        training, objective = prepared.training_rows(self)
         start, settings = self._starting_point(None), fit_settings(self, None, has_sets=False)
         return self._fit_rows(parameters, objective, training, [], start, settings, prepared.classes, prepared.binner)
 
@@ -261,7 +258,7 @@ class WorkSharing(BaseEstimator):
         if reached.booster is not self.booster_:
             return None
         predicted = run.prepared.predicted
-        if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.row_numbers is None:
+        if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.rows.row_numbers is None:
             return reached.scores.copy()
         table = predicted.table_of(X, self.handle_unknown, self._table_to_predict)
         return run.scores.raw_scores(self.booster_, table, n_threads_of(self.n_jobs))

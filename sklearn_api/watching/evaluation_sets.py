@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings, transform
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
 from dmlgbm.sklearn_api.watching.metric_functions import user_metrics
 
@@ -57,7 +57,7 @@ def watched_metrics(
     eval_metric: Any,
     objective: ObjectiveSettings,
     eval_at: Iterable[int],
-    example: Callable[[], RowData],
+    example: Callable[[], Rows],
 ) -> list[Metric]:
     """The metrics to evaluate, in the order given; `example` gives rows of the first evaluation set."""
     if eval_metric is None:
