@@ -227,7 +227,7 @@ def place_evaluation(
 def _sampled(
     rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int, n_total: int, parameters: BinningParameters
 ) -> SampledRows:
-    rows = rows_of(aligned(parts), rules, cut)
+    rows = rows_of(*aligned((parts, rules, cut)))
     return sample_rows(
         rows.table, first_row_number=first_row, n_total_rows=n_total, parameters=parameters, weight=rows.weight
     )
@@ -243,7 +243,7 @@ def _sampled_candidates(
     parameters: BinningParameters,
 ) -> SampledRows:
     partition, rows = aligned(candidates)
-    data = rows_of([partition], rules, cut)
+    data = rows_of([partition], *aligned((rules, cut)))
     return sample_candidates(
         data.table,
         rows,
@@ -275,7 +275,7 @@ def _binned(
     plan: BinningPlan,
     initial_model: Booster | None,
 ) -> Receipt:
-    rows, plan = rows_of(aligned(parts), rules, cut), aligned(plan)
+    rows, plan = rows_of(*aligned((parts, rules, cut))), aligned(plan)
     address = this_worker()
     with Workers(threads_of_task(1)) as workers:
         partition = RankPartition.of(rows, plan, first_row, aligned(initial_model), workers)
@@ -289,7 +289,7 @@ def _binned(
 def _watched(
     session: str, number: int, share: int, rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int
 ) -> Receipt:
-    rows = rows_of(aligned(parts), rules, cut)
+    rows = rows_of(*aligned((parts, rules, cut)))
     address = this_worker()
     store_of(session, address).evaluation[number, share] = EvaluationPart(rows, first_row)
     return Receipt(share, address)
