@@ -78,13 +78,13 @@ _MODULE_OF = {
     **dict.fromkeys(
         ("checkpoint", "log_evaluation", "progress_bar", "record_evaluation", "time_limit"), "dmlgbm.gbdt.callbacks"
     ),
-    **dict.fromkeys(("DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"), "sklearn_api"),
+    **dict.fromkeys(("DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"), "dmlgbm.sklearn_api"),
     **dict.fromkeys(
         (
             *("DMLLinearClassifier", "DMLLinearRegressor", "DMLMLPClassifier", "DMLMLPRegressor"),
             *("DMLTorchClassifier", "DMLTorchRegressor", "plot_history"),
         ),
-        "neural",
+        "dmlgbm.neural",
     ),
     **dict.fromkeys(
         ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"), "dmlgbm.tuning.search"
