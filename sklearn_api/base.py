@@ -38,8 +38,8 @@ from dmlgbm.sklearn_api.parameters.names import canonical_parameters, parameter_
 from dmlgbm.sklearn_api.parameters.values import EngineParameters, Stretch, engine_parameters
 from dmlgbm.sklearn_api.predicting import TreePredictions
 from dmlgbm.sklearn_api.rows.holdout import Split
-from dmlgbm.sklearn_api.rows.labels import Labels
-from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
+from dmlgbm.sklearn_api.rows.labels import Labels, numbers_of_known_labels
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, group_boundaries, numeric_target
 from dmlgbm.sklearn_api.rows.weightless_rows import weighing_rows
 from dmlgbm.sklearn_api.saved_state import saved_state
 from dmlgbm.sklearn_api.sharing.work_sharing import WorkSharing
@@ -127,10 +127,6 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         """What is minimised."""
 
-    @abstractmethod
-    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
-        """An evaluation set in the engine's types, its columns matched to those of the training table."""
-
     def _engine_parameters(self, changes: Mapping[str, Any] = _NOTHING, *, has_sets: bool = False) -> EngineParameters:
         """The parameters, with the `changes` that the arguments of `fit` make."""
         given = {**stored_parameters(self), **changes}
@@ -159,8 +155,19 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         """The rows of X whose weight is not zero; a model that is continued has its categories already."""
         return weighing_rows(rows, listed_categories(X) if start.booster is None else None)
 
-    def _evaluation_table(self, given: GivenSet, columns: Columns) -> Table:
-        return self._table_like(columns, given.X, name=f"X of {given.label}")
+    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
+        """An evaluation set in the engine's types, its columns matched to those of the training table."""
+        rows = given.rows
+        table = self._table_like(columns, rows.X, name=rows.called("X"))
+        if classes is None:
+            target = numeric_target(rows.y, table.n_rows, rows.called("y"))
+        else:
+            target = numbers_of_known_labels(rows.y, table.n_rows, classes, rows.called("y"))
+        group_starts = None
+        if self._needs_queries:
+            names = rows.called("group"), rows.called("qid")
+            group_starts = group_boundaries(rows.group, rows.qid, table.n_rows, names)
+        return given.name, rows.checked(table, target, n_outputs, group_starts)
 
     def _fit_rows(
         self,

@@ -10,7 +10,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
@@ -27,6 +27,7 @@ from dmlgbm.sklearn_api.continuation import Start
 from dmlgbm.sklearn_api.dispatch import refuse_client, warn_of_dask_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_categories, warn_of_constant_model, warn_of_unused_metric
 from dmlgbm.sklearn_api.fitting import metrics_of
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.labels import Labels, require_weighted_classes, weights_of_classes
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.sklearn_api.tables.names import categorical_positions
@@ -48,30 +49,13 @@ Estimator = TypeVar("Estimator", bound="BoostedTrees")
 NamedSet = tuple[str, "RowSet"]
 
 
-@dataclass(frozen=True)
-class CollectionInput:
-    """What `fit` got beside its evaluation sets, as the user passed it."""
-
-    X: Any
-    y: Any
-    sample_weight: Any = None
-    init_score: Any = None
-    group: Any = None
-    qid: Any = None
-
-    def collections(self) -> list[Any]:
-        return [self.X, self.y, self.sample_weight, self.init_score, self.group, self.qid]
-
-
 class Place(Protocol):
     """Where a collection lies and is trained on."""
 
     def is_collection(self, X: Any) -> bool:
         """Whether X lies there, too."""
 
-    def described(
-        self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
-    ) -> Described:
+    def described(self, reader: PartitionReader, rows: GivenRows, name: str, needs_queries: bool) -> Described:
         """Read every partition there, and describe it."""
 
     def local_rows(self, rows: Rows, name: str) -> RowSet:
@@ -89,7 +73,7 @@ class Place(Protocol):
 
 def fit_collection(
     estimator: Estimator,
-    rows: CollectionInput,
+    rows: GivenRows,
     given: Sequence[GivenSet],
     init_model: Any,
     settings: FitSettings,
@@ -115,7 +99,7 @@ def fit_collection(
 
 def _fit_where_it_lies(
     estimator: Estimator,
-    rows: CollectionInput,
+    rows: GivenRows,
     given: Sequence[GivenSet],
     init_model: Any,
     settings: FitSettings,
@@ -129,9 +113,7 @@ def _fit_where_it_lies(
 
 
 @contextlib.contextmanager
-def _place_of(
-    estimator: BoostedTrees, rows: CollectionInput, given: Sequence[GivenSet], client: Any
-) -> Iterator[Place]:
+def _place_of(estimator: BoostedTrees, rows: GivenRows, given: Sequence[GivenSet], client: Any) -> Iterator[Place]:
     session = secrets.token_hex(8)
     if is_spark_frame(rows.X):
         refuse_client(client)
@@ -148,8 +130,9 @@ def _place_of(
         yield DaskPlace(cluster, session)
 
 
-def _collections(rows: CollectionInput, given: Sequence[GivenSet]) -> list[Any]:
-    return [*rows.collections(), *(each for one in given for each in (one.X, one.y))]
+def _collections(rows: GivenRows, given: Sequence[GivenSet]) -> list[Any]:
+    vectors = (rows.sample_weight, rows.init_score, rows.group, rows.qid)
+    return [rows.X, rows.y, *vectors, *(each for one in given for each in (one.rows.X, one.rows.y))]
 
 
 class _CollectionFit:
@@ -170,7 +153,7 @@ class _CollectionFit:
         self._start = start
         self._name = type(estimator).__name__
 
-    def run(self, rows: CollectionInput, given: Sequence[GivenSet]) -> None:
+    def run(self, rows: GivenRows, given: Sequence[GivenSet]) -> None:
         from dmlgbm.gbdt.ranks.job import ClusterJob
 
         estimator, parameters, start = self._estimator, self._parameters, self._start
@@ -217,7 +200,7 @@ class _CollectionFit:
         warn_of_constant_model(result.training.booster, training.n_rows, parameters.train)
         estimator._store(result.training, classes, plan_=result.plan, fit_report_=result.report)
 
-    def _described(self, rows: CollectionInput) -> Described:
+    def _described(self, rows: GivenRows) -> Described:
         estimator = self._estimator
         reader = PartitionReader(
             estimator._target_kind,
@@ -228,7 +211,7 @@ class _CollectionFit:
             feature_names=self._settings.feature_names,
             binning=self._parameters.binning,
         )
-        return self._place.described(reader, rows, "read", "", estimator._needs_queries)
+        return self._place.described(reader, rows, "read", estimator._needs_queries)
 
     def _warn_of_categories(self, columns: Columns, described: Described) -> None:
         if self._start.booster is not None:
@@ -252,16 +235,16 @@ class _CollectionFit:
         return weights
 
     def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedSet:
-        if not self._place.is_collection(given.X):
+        if not self._place.is_collection(given.rows.X):
             name, local = self._estimator._watched(given, columns, classes, n_outputs)
-            return name, self._place.local_rows(local, f"local-{given.label}")
+            return name, self._place.local_rows(local, f"local-{given.rows.label}")
         estimator = self._estimator
-        label = f" of {given.label}"
+        rows = given.rows
+        label = f" of {rows.label}"
         reader = PartitionReader(
             estimator._target_kind, self._name, "auto", columns, estimator.handle_unknown, set_label=label
         )
-        rows = CollectionInput(given.X, given.y, given.sample_weight, given.init_score, given.group, given.qid)
-        described = self._place.described(reader, rows, f"read-{given.label}", label, estimator._needs_queries)
+        described = self._place.described(reader, rows, f"read-{rows.label}", estimator._needs_queries)
         described.require_scores(n_outputs)
         schema = unified_columns(described.partitions, f"X{label}")
         rules = RowRules(replace(schema, columns=columns), classes, None, described.lengths, label)

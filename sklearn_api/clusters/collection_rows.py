@@ -23,6 +23,7 @@ from dmlgbm.sklearn_api.clusters.partitions import (
     candidates_of,
     describe,
 )
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, group_boundaries, require_weight
 from dmlgbm.sklearn_api.watching.stopping import row_digest
 
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from dmlgbm.gbdt.parameters import BinningParameters
     from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
     from dmlgbm.gbdt.ranks.row_set import RowSet, RowsOf
-    from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput
 
 # Partitions that take more than this share of the workers' memory are read again for every step.
 _SHARE_OF_MEMORY = 0.3
@@ -54,9 +54,9 @@ class DaskPlace:
         return is_dask_collection(X)
 
     def described(
-        self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
+        self, reader: PartitionReader, rows: GivenRows, name: str, needs_queries: bool
     ) -> DescribedPartitions:
-        return described_rows(self._cluster, reader, rows, name, label, needs_queries=needs_queries)
+        return described_rows(self._cluster, reader, rows, name, needs_queries=needs_queries)
 
     def local_rows(self, rows: Rows, name: str) -> RowSet:
         return local_rows(self._cluster, rows, name)
@@ -133,12 +133,13 @@ class DescribedPartitions(Described):
 
 
 def described_rows(
-    cluster: Cluster, reader: PartitionReader, rows: CollectionInput, name: str, label: str = "", *, needs_queries: bool
+    cluster: Cluster, reader: PartitionReader, rows: GivenRows, name: str, *, needs_queries: bool
 ) -> DescribedPartitions:
     """Read every partition where it is, and describe it."""
     from dmlgbm.dask_backend.ingestion import PartitionSource
     from dmlgbm.dask_backend.row_inputs import partition_inputs
 
+    label = reader.set_label
     if rows.y is None:
         raise ValueError(f"This estimator requires y{label} to be passed, but the target y{label} is None.")
     vectors = {"y": rows.y, "sample_weight": rows.sample_weight, "init_score": rows.init_score, "qid": rows.qid}
@@ -264,7 +265,7 @@ def split_cuts(cuts: Sequence[RowCut], rows: IntArray) -> list[RowCut]:
 
 
 def checked_boundaries(
-    rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str, needs_queries: bool
+    rows: GivenRows, partitions: Sequence[PartitionDescription], label: str, needs_queries: bool
 ) -> IntArray | None:
     """Where queries start, if there are any; what is wrong with a partition is raised."""
     for error in (each.error for each in partitions if each.error is not None):
@@ -274,7 +275,7 @@ def checked_boundaries(
     return _boundaries(rows, partitions, label) if needs_queries else None
 
 
-def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str) -> IntArray:
+def _boundaries(rows: GivenRows, partitions: Sequence[PartitionDescription], label: str) -> IntArray:
     if rows.qid is not None and rows.group is None:
         return merged_queries(partitions, f"qid{label}")
     sizes = rows.group.compute() if is_dask_collection(rows.group) else rows.group

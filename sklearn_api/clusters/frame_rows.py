@@ -18,6 +18,7 @@ from dmlgbm.sklearn_api.clusters.collection_rows import (
 from dmlgbm.sklearn_api.clusters.frame_tasks import Describing, Digesting, as_given, first_rows
 from dmlgbm.sklearn_api.clusters.partition_rows import RowCut, RowRules, share_cuts
 from dmlgbm.sklearn_api.clusters.partitions import PartitionDescription, PartitionReader
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.spark_backend.cluster import SparkCluster
 from dmlgbm.spark_backend.frames import FrameColumns, all_but, columns_of_model
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from dmlgbm.gbdt.callbacks import Callback
     from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
     from dmlgbm.gbdt.ranks.row_set import RowsOf
-    from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput
 
 
 class SparkPlace:
@@ -40,9 +40,8 @@ class SparkPlace:
     def is_collection(self, X: Any) -> bool:
         return is_spark_frame(X)
 
-    def described(
-        self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
-    ) -> DescribedFrame:
+    def described(self, reader: PartitionReader, rows: GivenRows, name: str, needs_queries: bool) -> DescribedFrame:
+        label = reader.set_label
         if rows.y is None:
             raise ValueError(f"This estimator requires y{label}, the name of its column, but y{label} is None.")
         rows = _with_query_column(rows)
@@ -89,14 +88,14 @@ class DescribedFrame(Described):
         return joined_targets([target for _, target in sorted(found, key=lambda numbered: numbered[0])])
 
 
-def _with_query_column(rows: CollectionInput) -> CollectionInput:
+def _with_query_column(rows: GivenRows) -> GivenRows:
     """`group` may name the column of query ids, as it does in other libraries on Spark."""
     if isinstance(rows.group, str) and rows.qid is None:
         return replace(rows, group=None, qid=rows.group)
     return rows
 
 
-def _columns(reader: PartitionReader, rows: CollectionInput, name: str) -> FrameColumns:
+def _columns(reader: PartitionReader, rows: GivenRows, name: str) -> FrameColumns:
     vectors: Mapping[str, Any] = {
         purpose: column
         for purpose, column in (
