@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -91,9 +91,6 @@ class Header:
             self.algorithm,
             self.detail,
         )
-
-    def from_rank(self, rank: int) -> Header:
-        return replace(self, rank=rank)
 
 
 def decode(data: bytes, maximum_payload: int = MAXIMUM_PAYLOAD) -> Header:

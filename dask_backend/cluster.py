@@ -24,6 +24,7 @@ from dmlgbm.dask_backend.heartbeats import (
 )
 from dmlgbm.dask_backend.row_inputs import PartitionInputs, ReadFunction, Unpacked
 from dmlgbm.dask_backend.shared_settings import COMPUTING_ON_CLIENTS
+from dmlgbm.dask_backend.task_place import outside_of_a_task
 from dmlgbm.dask_backend.worker_calls import answers_of
 from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from dmlgbm.gbdt.system.cores import available_threads
@@ -287,7 +288,7 @@ def connected(
     with (
         COMPUTING_ON_CLIENTS.held(),
         client.as_current(),
-        _outside_of_a_task(),
+        outside_of_a_task(),
         _in_plain_words(client),
         cluster.watch.running(),
     ):
@@ -373,22 +374,3 @@ def _has_scheduler(client: Any) -> bool:
     except (OSError, RuntimeError, AttributeError):  # also of a client that has closed itself
         return False
     return bool(client.status == "running")
-
-
-@contextlib.contextmanager
-def _outside_of_a_task() -> Iterator[None]:
-    """A fit inside a task gives its place in the worker's queue to the tasks that it starts."""
-    from distributed import get_worker, rejoin, secede
-
-    try:
-        get_worker()
-        secede()
-    except (ValueError, KeyError, AttributeError):
-        # Not in a task, in one that has left already (`worker_client`) and will come back itself, or in a thread of its
-        # own that never had a place.
-        yield
-        return
-    try:
-        yield
-    finally:
-        rejoin()

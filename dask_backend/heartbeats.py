@@ -87,6 +87,12 @@ class WorkerWatch:
                 with contextlib.suppress(RuntimeError):  # the loop of a client that was closed
                     self._client.loop.add_callback(task.cancel)
 
+    @property
+    def found_no_workers(self) -> bool:
+        """Whether nobody has taken tasks for so long that the watch has ended."""
+        task = self._task
+        return task is not None and task.done() and not task.cancelled() and task.exception() is not None
+
     async def unless_lost(self, function: Callable[..., Awaitable[Answer]], *arguments: Any) -> Answer:
         """function(*arguments), or the error that ends a fit without workers."""
         call = asyncio.ensure_future(function(*arguments))

@@ -14,8 +14,9 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.model import IntArray
-from dmlgbm.neural.random_numbers import hash_of, integers, permutation
+from dmlgbm.neural.random_numbers import integers, permutation
 from dmlgbm.neural.shards import RowShard
 
 Sampling: TypeAlias = Literal["reshuffle", "replacement"]

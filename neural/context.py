@@ -10,7 +10,7 @@ import numpy as np
 
 from dmlgbm.neural.batches import Batch, BatchSource
 from dmlgbm.neural.errors import NonFiniteLossError
-from dmlgbm.neural.exchange import Exchange
+from dmlgbm.neural.gradient_channel import GradientChannel
 from dmlgbm.neural.history import RankHistory
 from dmlgbm.neural.model import FloatArray, LayerReady, Model, Pass
 from dmlgbm.neural.optimisers import Optimiser
@@ -34,7 +34,7 @@ class RankContext:
     schedule: Schedule
     settings: TrainingSettings
     history: RankHistory
-    exchange: Exchange
+    channel: GradientChannel
     epoch: int = 0
     step: int = 0
     validation: RowShard | None = None

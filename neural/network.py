@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.layers.base import ArrayPlan, Layer
 from dmlgbm.neural.losses import Loss
 from dmlgbm.neural.model import FloatArray, Inputs, LayerReady, Model, ParameterPart, Pass
-from dmlgbm.neural.random_numbers import hash_of
 
 # Predictions run in pieces of so many rows: the values between layers stay in the cache.
 _ROWS_OF_A_PREDICTION = 2048

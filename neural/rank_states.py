@@ -24,8 +24,8 @@ def gather_rank_states(context: RankContext, strategy: Strategy) -> tuple[bytes,
     state: dict[str, Any] = {f"strategy.{name}": value for name, value in strategy.rank_state().items()}
     if strategy.own_optimisers:
         state |= {f"optimiser.{name}": value for name, value in context.optimiser.saved().items()}
-    if context.exchange.compressor is not None:
-        state |= {f"compressor.{name}": value for name, value in context.exchange.compressor.save().items()}
+    if context.channel.compressor is not None:
+        state |= {f"compressor.{name}": value for name, value in context.channel.compressor.save().items()}
     if not state:
         return ()
     packed = np.frombuffer(packed_arrays(state), np.uint8)
@@ -56,6 +56,6 @@ def restore_rank_state(context: RankContext, strategy: Strategy, start: Commit) 
 
     if optimiser := group("optimiser."):
         context.optimiser.restore(optimiser)
-    if context.exchange.compressor is not None:
-        context.exchange.compressor.restore(group("compressor."))
+    if context.channel.compressor is not None:
+        context.channel.compressor.restore(group("compressor."))
     strategy.restore_rank(group("strategy."))

@@ -13,7 +13,7 @@ from dmlgbm.neural.batches import BatchSource
 from dmlgbm.neural.commits import Commit, Progress
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.evaluation import evaluate
-from dmlgbm.neural.exchange import Exchange, make_compressor
+from dmlgbm.neural.gradient_channel import GradientChannel, make_compressor
 from dmlgbm.neural.history import COLUMNS, RankHistory
 from dmlgbm.neural.model import FloatArray
 from dmlgbm.neural.optimisers import OPTIMISERS
@@ -103,7 +103,7 @@ def make_context(communicator: Communicator, job: Job, shard: RowShard, validati
         ),
         settings=settings,
         history=history,
-        exchange=Exchange(communicator, history, compressor),
+        channel=GradientChannel(communicator, history, compressor),
         validation=validation,
     )
 

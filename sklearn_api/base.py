@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import warnings
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self
@@ -21,18 +21,17 @@ from sklearn.utils.validation import check_is_fitted
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.columns import Columns
-from dmlgbm.gbdt.data.dataset import bin_table
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.atomic_file import write_atomically
-from dmlgbm.gbdt.training import TableBinner, TrainingResult
+from dmlgbm.gbdt.training import TrainingResult
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.clusters.partitions import Target
 from dmlgbm.sklearn_api.continuation import Start, starting_point
 from dmlgbm.sklearn_api.dispatch import snapshot, warn_of_cluster_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
-from dmlgbm.sklearn_api.fitting import NamedRows, train_booster
+from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows, train_booster
 from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
 from dmlgbm.sklearn_api.parameters.names import canonical_parameters, parameter_names, stored_parameters
 from dmlgbm.sklearn_api.parameters.values import EngineParameters, Stretch, engine_parameters
@@ -54,6 +53,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     """Gradient-boosted trees behind scikit-learn's interface; the concrete estimators know their targets."""
 
+    trains_on_collections: ClassVar[bool] = True
     _target_kind: ClassVar[Target] = "numbers"
     _needs_queries: ClassVar[bool] = False
     # Of the estimator that a scorer sees while training: scores of evaluation rows, whose numbers are its X.
@@ -169,21 +169,12 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
             group_starts = group_boundaries(rows.group, rows.qid, table.n_rows, names)
         return given.name, rows.checked(table, target, n_outputs, group_starts)
 
-    def _fit_rows(
-        self,
-        parameters: EngineParameters,
-        objective: ObjectiveSettings,
-        training: Rows,
-        watched: Sequence[NamedRows],
-        start: Start,
-        settings: FitSettings,
-        classes: Labels | None = None,
-        binner: TableBinner = bin_table,
-    ) -> Self:
+    def _fit_rows(self, fit: CheckedFit) -> Self:
         """Train on rows that have been checked, and store the result."""
-        learnt_from = training
+        parameters, objective, settings = fit.parameters, fit.objective, fit.settings
+        learnt_from, watched = fit.training, fit.watched
         if parameters.train.early_stopping_rounds is not None and not watched:
-            learnt_from, watched = self._set_aside(training, parameters.train.seed)
+            learnt_from, watched = self._set_aside(fit.training, parameters.train.seed)
         warn_of_cluster_parameters(self)
         warn_of_unused_metric(settings.eval_metric, watched)
         result = train_booster(
@@ -191,16 +182,16 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
             objective,
             learnt_from,
             watched,
-            start,
+            fit.start,
             eval_metric=settings.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
-            scorers=scorer_metrics(self, objective, Columns.of(training.table), classes),
+            scorers=scorer_metrics(self, objective, Columns.of(fit.training.table), fit.classes),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
-            binner=binner,
+            binner=fit.binner,
         )
         warn_of_constant_model(result.booster, learnt_from.n_rows, parameters.train)
-        self._store(result, classes)
+        self._store(result, fit.classes)
         return self
 
     def _set_aside(self, training: Rows, seed: int) -> tuple[Rows, list[NamedRows]]:

@@ -15,6 +15,7 @@ from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
+from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
@@ -135,7 +136,7 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         training = replace(training, weight=weight)
         columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, classes, objective.n_outputs) for each in given]
-        return self._fit_rows(parameters, objective, training, watched, start, settings, classes)
+        return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings, classes))
 
     @property
     def n_classes_(self) -> int:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
@@ -12,14 +11,31 @@ from dmlgbm.gbdt.callbacks import Callback, log_evaluation
 from dmlgbm.gbdt.data.dataset import bin_table
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric
-from dmlgbm.gbdt.objectives import ObjectiveSettings, RowError
+from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.training import TableBinner, TrainingResult, train
 from dmlgbm.sklearn_api.continuation import Start
+from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
 from dmlgbm.sklearn_api.parameters.values import EngineParameters
+from dmlgbm.sklearn_api.rows.labels import Labels
+from dmlgbm.sklearn_api.rows.row_errors import naming_rows
 from dmlgbm.sklearn_api.watching.evaluation_sets import on_probabilities, watched_metrics
 from dmlgbm.sklearn_api.watching.stopping import are_same_rows, watching
 
 NamedRows = tuple[str, Rows]
+
+
+@dataclass(frozen=True)
+class CheckedFit:
+    """Everything that one call of `fit` is to do, checked and in the engine's own types."""
+
+    parameters: EngineParameters
+    objective: ObjectiveSettings
+    training: Rows
+    watched: Sequence[NamedRows]
+    start: Start
+    settings: FitSettings
+    classes: Labels | None = None
+    binner: TableBinner = bin_table
 
 
 def train_booster(
@@ -46,24 +62,18 @@ def train_booster(
         [name for name, _ in watched],
         lambda number: are_same_rows(training, watched[number][1]),
     )
-    train_on = partial(
-        train,
-        train_parameters,
-        parameters.binning,
-        training,
-        objective,
-        evaluation_sets=[EvaluationSet.whole(name, rows) for name, rows in watched],
-        metrics=metrics,
-        callbacks=[*([log_evaluation(report_every)] if report_every > 0 else []), *callbacks],
-        initial_model=start.booster,
-        binner=binner,
-    )
-    try:
-        return train_on()
-    except RowError as error:
-        if training.row_numbers is None:
-            raise
-        raise RowError(error.subject, int(training.row_numbers[error.row]), error.problem) from None
+    with naming_rows(training):
+        return train(
+            train_parameters,
+            parameters.binning,
+            training,
+            objective,
+            evaluation_sets=[EvaluationSet.whole(name, rows) for name, rows in watched],
+            metrics=metrics,
+            callbacks=[*([log_evaluation(report_every)] if report_every > 0 else []), *callbacks],
+            initial_model=start.booster,
+            binner=binner,
+        )
 
 
 def metrics_of(

@@ -15,6 +15,7 @@ from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
+from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
@@ -132,7 +133,8 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         training = self._weighing_rows(rows.checked(table, target, 1, group_starts), X, start)
         columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
-        return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
+        objective = self._objective_settings(0)
+        return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings))
 
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None, sample_weight: Any = None) -> float:
         """The mean over queries of the normalised discounted cumulative gain (NDCG) of all their rows."""

@@ -14,6 +14,7 @@ from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
+from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
@@ -120,7 +121,8 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         training = self._weighing_rows(rows.checked(table, numeric_target(y, table.n_rows), 1), X, start)
         columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
-        return self._fit_rows(parameters, self._objective_settings(0), training, watched, start, settings)
+        objective = self._objective_settings(0)
+        return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings))
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)

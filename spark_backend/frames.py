@@ -46,6 +46,7 @@ def columns_of_model(
     name: str = "X",
 ) -> FrameColumns:
     """The columns that a model knows, wherever they stand in the frame; others are left alone."""
+    require_classic(frame)
     _require_distinct(frame, name)
     beside = vectors or {}
     for purpose, column in beside.items():

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dmlgbm.spark_backend.frames import FrameColumns, columns_named, require_classic
+from dmlgbm.spark_backend.frames import FrameColumns, columns_named
 
 # Columns that are vectors in Spark ML.
 _VECTORS = ("probability", "rawPrediction")
@@ -38,7 +38,6 @@ def predict_column(frame: Any, columns: FrameColumns, model: Any, prediction: Co
     """The frame with one more column; nothing is computed."""
     from pyspark.sql import functions
 
-    require_classic(frame)
     if prediction.name in frame.columns:
         raise ValueError(f"X has a column {prediction.name!r} already: drop or rename it, the prediction is called so.")
     example = _as_in_spark_ml(prediction.example, prediction)

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dmlgbm.gbdt import forest as forest_module
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from dmlgbm.gbdt.kernels.predict import LANES
+from dmlgbm.gbdt.model import forest as forest_module
 from dmlgbm.gbdt.model.forest import Forest
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.threads import Workers

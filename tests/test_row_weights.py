@@ -246,3 +246,48 @@ def test_bins_are_cut_where_repeated_values_would_be_cut() -> None:
         found = cut_numeric(NumericColumn(values), everything, 40, repeats=counts * unit).cuts
         np.testing.assert_array_equal(found, expected)
     assert not np.array_equal(cut_numeric(NumericColumn(values), everything, 40).cuts, expected)
+
+
+def with_a_bad_row() -> tuple[Any, Any, Any]:
+    """Row 7 is no count, and the first five rows weigh nothing."""
+    X, y, _ = rows_for("poisson")
+    numbers = np.arange(len(X))
+    return X, np.where(numbers == 7, -1.0, y), np.where(numbers < 5, 0.0, 1.0)
+
+
+@pytest.mark.parametrize("options", [{}, {"early_stopping": True, "validation_fraction": None}])
+def test_errors_of_prepared_rows_name_rows_as_they_were_passed(options: dict[str, Any]) -> None:
+    X, y, weight = with_a_bad_row()
+    estimator = estimator_for("poisson", **options)
+    with pytest.raises(ValueError, match="row 7 is -1"):
+        estimator.fit_prepared(estimator.prepare(X, y, sample_weight=weight))
+
+
+def test_gradients_of_prepared_rows_name_rows_as_they_were_passed() -> None:
+    X, y, weight = with_a_bad_row()
+    calls = []
+
+    def worse_from_the_third_tree(target: Any, score: Any) -> Any:
+        calls.append(len(target))
+        bad = (target == -1.0) & (len(calls) > 2)
+        return np.where(bad, np.nan, score - target), np.ones_like(target)
+
+    estimator = estimator_for("regression", n_estimators=2).set_params(objective=worse_from_the_third_tree)
+    prepared = estimator.prepare(X, y, sample_weight=weight)
+    estimator.fit_prepared(prepared)
+    with pytest.raises(ValueError, match="gradient of row 7 is nan"):
+        clone(estimator).advance(prepared, 6, since=estimator)
+
+
+def test_starting_scores_of_prepared_rows_are_those_of_all_rows_that_were_passed() -> None:
+    X, y, _ = rows_for("multiclass")
+    weight = np.where(np.arange(len(X)) < 5, 0.0, 1.0)
+    estimator = estimator_for("multiclass")
+    for scores in (np.linspace(-1, 1, 3 * len(X)), np.linspace(-1, 1, 3 * len(X)).reshape(-1, 3)):
+        shared = clone(estimator).fit_prepared(estimator.prepare(X, y, sample_weight=weight, init_score=scores))
+        own = clone(estimator).fit(X, y, sample_weight=weight, init_score=scores)
+        assert shared.booster_.to_bytes() == own.booster_.to_bytes()
+    scores = np.where(np.arange(len(X)) == 7, np.nan, 0.0)
+    regressor = estimator_for("regression")
+    with pytest.raises(ValueError, match="init_score holds NaN in row 7"):
+        regressor.fit_prepared(regressor.prepare(X, (y == 1) * 1.0, sample_weight=weight, init_score=scores))

@@ -694,3 +694,9 @@ def test_arrays_import_no_framework() -> None:
     )
     finished = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
     assert finished.stdout.strip() == "[]"
+
+
+def test_lazy_polars_frame_is_refused_with_the_way_out() -> None:
+    frame = pl.LazyFrame({"a": [1.0, 2.0]})
+    with pytest.raises(TypeError, match=r"X is a polars LazyFrame.*X\.collect\(\)"):
+        table_from(frame)

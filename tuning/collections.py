@@ -7,11 +7,13 @@ estimator that can train on Dask collections.
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Mapping
 from typing import Any
 
 from dmlgbm.gbdt.system.cluster_types import is_dask_collection
+from dmlgbm.tuning.sharing.hooks import trains_on_collections
 
 # A worker holds the data, a copy of the rows of a fold and what the fit makes of them.
 _SHARE_OF_MEMORY = 0.25
@@ -27,20 +29,34 @@ def gathered(
         return X, y, dict(params), False
     from dask.base import compute
 
-    if not is_dask_collection(X) or _n_bytes(X) <= _bytes_that_fit(backend):
-        X, y, given = compute(X, y, dict(params))
-        return X, y, given, False
-    y, given = compute(y, dict(params))
-    return _indexed_by_rows(estimator, X), y, given, True
+    client = _client(backend)
+    with contextlib.nullcontext() if client is None else _watched(client):
+        if not is_dask_collection(X) or _n_bytes(X) <= _bytes_that_fit(client):
+            X, y, given = compute(X, y, dict(params))
+            return X, y, given, False
+        y, given = compute(y, dict(params))
+        return _indexed_by_rows(estimator, X), y, given, True
+
+
+def _watched(client: Any) -> contextlib.AbstractContextManager[None]:
+    from dmlgbm.tuning.executors.dask import watch_of_search
+
+    return watch_of_search(client).running()
 
 
 def _refuse_spark_frames(given: Mapping[str, Any]) -> None:
     for name, value in given.items():
-        if type(value).__module__.startswith("pyspark."):
-            raise TypeError(
+        module = type(value).__module__
+        if module.startswith("pyspark."):
+            told = (
                 f"{name} is a Spark {type(value).__name__}, and a search cuts its folds from rows of this process: "
-                f'pass {name}.toPandas(), with backend="spark" to fit on the executors. A single model of ours can be '
-                'trained on a whole frame: DMLGBMClassifier().fit(frame, "column").'
+                f"pass {name}.toPandas()"
+            )
+            if module.startswith("pyspark.sql.connect."):  # which trains neither searches nor models
+                raise TypeError(f"{told}.")
+            raise TypeError(
+                f'{told}, with backend="spark" to fit on the executors. A single model of ours can be trained on a '
+                'whole frame: DMLGBMClassifier().fit(frame, "column").'
             )
 
 
@@ -53,15 +69,14 @@ def _n_bytes(X: Any) -> float:
     return float(X.map_blocks(lambda block: block.nbytes, dtype=int, drop_axis=1).sum().compute())
 
 
-def _bytes_that_fit(backend: Any) -> float:
+def _bytes_that_fit(client: Any) -> float:
     """The largest data that every worker, and this process, can hold."""
     here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [float(here)]
-    client = _client(backend)
     if client is not None:
         from dmlgbm.tuning.executors.dask import known_workers
 
-        known = known_workers(client).values()
+        known = client.sync(known_workers, client).values()
         limits += [float(each["memory_limit"]) for each in known if each["memory_limit"]]
     return _SHARE_OF_MEMORY * min(limits)
 
@@ -79,7 +94,7 @@ def _client(backend: Any) -> Any:
 
 def _indexed_by_rows(estimator: Any, X: Any) -> Any:
     """A Dask array whose rows can be picked by number."""
-    if not any(name.rpartition("__")[2] == "tree_learner" for name in estimator.get_params(deep=True)):
+    if not trains_on_collections(estimator):
         raise ValueError(
             f"X does not fit into a worker, and {type(estimator).__name__} cannot train on Dask collections: use a "
             "DMLGBM estimator, larger workers, or fewer rows."

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from dmlgbm.tuning.calls import FitCall, FitResult, SearchData, SharedArguments, Split
-from dmlgbm.tuning.executors.base import BringsPreparedRows, Done, Event, Executor, Lost
+from dmlgbm.tuning.executors.base import BringsPreparedRows, Done, Event, Executor, LeavesWorkersOut, Lost
 from dmlgbm.tuning.journal import call_key
 from dmlgbm.tuning.outcomes import lost_result, not_run_result
 from dmlgbm.tuning.plan import WorkUnit, planner_for
@@ -137,7 +137,11 @@ class Driver:
             if unit.prepared is None or unit.prepared in self._prepared:
                 continue
             self._prepared.add(unit.prepared)
-            prepared = prepared_for(unit, self.data)
+            try:
+                prepared = prepared_for(unit, self.data)
+            except Exception:  # noqa: BLE001 - whatever is wrong with rows or parameters: a fit says it better
+                self.report.counters["sharing_failed"] += 1
+                continue
             if prepared is not None:
                 executor.place_prepared(unit.prepared, prepared)
                 self.report.counters["folds_prepared"] += 1
@@ -186,6 +190,8 @@ class Driver:
         self.report.finished_at = [
             math.nan if row in incomplete else self._row_finished[row] for row in sorted(self._rows)
         ]
+        if isinstance(self.executor, LeavesWorkersOut):
+            self.report.notes += self.executor.left_out()
         for watcher in self._watchers:
             watcher.close()
         self.executor.close()

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.collectives.compression.counter_random import hash_of
 from dmlgbm.collectives.compression.protocol import ByteArray, Codec, FloatArray, PayloadError, PeerRefusedError, Round
+from dmlgbm.gbdt.system.counter_random import hash_of
 
 _HEADER = struct.Struct("<Q")
 HEADER_SIZE = _HEADER.size

@@ -17,9 +17,10 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.collectives.compression.counter_random import hash_of, random_signed_units
+from dmlgbm.collectives.compression.counter_random import random_signed_units
 from dmlgbm.collectives.compression.lossless import NoCompression
 from dmlgbm.collectives.compression.protocol import Exchanged, FloatArray, Layout, Round, SummedCodec
+from dmlgbm.gbdt.system.counter_random import hash_of
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.collectives.compression.counter_random import hash_of, one_of_each_stratum
+from dmlgbm.collectives.compression.counter_random import one_of_each_stratum
 from dmlgbm.collectives.compression.protocol import (
     ByteArray,
     Exchanged,
@@ -21,6 +21,7 @@ from dmlgbm.collectives.compression.protocol import (
     Round,
     SummedCodec,
 )
+from dmlgbm.gbdt.system.counter_random import hash_of
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,8 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from dmlgbm.gbdt.system.counter_random import random_bits
+
 
 class Rows(NamedTuple):
     """Features and a number to predict from them."""
@@ -19,17 +21,9 @@ def generated_rows(n_rows: int, n_features: int, first_row: int = 0) -> Rows:
     """Features between -1 and 1; the target needs an interaction and a threshold of the first ones, and is noisy."""
     # One column more than asked for: the noise.
     first = first_row * (n_features + 1)
-    hashed = _hashed(np.arange(first, first + n_rows * (n_features + 1), dtype=np.uint64))
+    hashed = random_bits(0, np.arange(first, first + n_rows * (n_features + 1), dtype=np.uint64))
     uniform = (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-52 - 1.0
     values = uniform.reshape(n_rows, n_features + 1)
     features, noise = np.ascontiguousarray(values[:, :-1]), values[:, -1]
     a, b, c = (features[:, column % n_features] for column in range(3))
     return Rows(features, 2.0 * a * b + np.where(c > 0.2, 0.5, -0.3) + 0.5 * noise)
-
-
-def _hashed(z: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
-    """splitmix64 of each number."""
-    z = (z + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))

@@ -8,11 +8,18 @@ logger = logging.getLogger("dmlgbm")
 
 
 class RanksLostError(RuntimeError):
-    """Ranks ended that should not have: training can go on with those that are left."""
+    """Ranks ended that should not have; training can go on with those that are left, `n_left` where that is known."""
+
+    def __init__(self, message: str, n_left: int | None = None) -> None:
+        super().__init__(message, n_left)
+        self.n_left = n_left
+
+    def __str__(self) -> str:
+        return str(self.args[0])
 
 
 class TrainingLostError(RuntimeError):
-    """Workers were lost more often than `max_restarts` allows; the message tells each time."""
+    """Ranks were lost and training cannot go on; the message tells each time."""
 
 
 class Losses:

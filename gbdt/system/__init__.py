@@ -1,1 +1,1 @@
-"""What the engine and the communication layer ask of the operating system: cores, files, processes."""
+"""What the engine and the communication layer both stand on: cores, files, processes, random numbers."""

@@ -8,7 +8,7 @@ import numbers
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from dmlgbm.neural.exchange import make_compressor
+from dmlgbm.neural.gradient_channel import make_compressor
 from dmlgbm.neural.optimisers import OPTIMISERS
 from dmlgbm.neural.schedules import SCHEDULES
 from dmlgbm.neural.settings import TrainingSettings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dmlgbm.gbdt.system.counter_random import hash_of, random_bits
 from dmlgbm.neural.layers.base import Layer, LayerPlan, Room
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
-from dmlgbm.neural.random_numbers import bits_of, hash_of
 
 
 class Dropout(Layer):
@@ -38,6 +38,6 @@ class Dropout(Layer):
         words = -(-width // 4)
         key = hash_of(self.seed, "dropout", self.name, pass_.step)
         numbers = np.add.outer(pass_.row_numbers * words, np.arange(words)).astype(np.uint64)
-        draws = bits_of(key, numbers).view(np.uint16)[:, :width]
+        draws = random_bits(key, numbers).view(np.uint16)[:, :width]
         kept = draws >= np.uint16(min(65535, round(self.rate * 65536)))
         return kept.astype(dtype) * dtype.type(1.0 / (1.0 - self.rate))

@@ -20,10 +20,10 @@ from dmlgbm.dask_backend.placement import place_shares
 from dmlgbm.dask_backend.rank_task import RankOutcome, RunningRank, host_rank, join_ranks
 from dmlgbm.dask_backend.session import run_ranks
 from dmlgbm.dask_backend.worker_store import WorkerStore, drop_store
-from dmlgbm.gbdt.ranks.losses import RanksLostError as LostOnCluster
+from dmlgbm.gbdt.ranks.losses import RanksLostError
 from dmlgbm.neural.commits import Commit
 from dmlgbm.neural.lone_communicator import LoneCommunicator
-from dmlgbm.neural.running.generations import CommitKeeper, RanksLostError, Survivor
+from dmlgbm.neural.running.generations import CommitKeeper, Survivor
 from dmlgbm.neural.running.parted_run import PartedRun
 from dmlgbm.neural.running.row_parts import PartTable, RowPart
 from dmlgbm.neural.training import Job, Trained, train
@@ -93,7 +93,7 @@ class _ClusterRun(PartedRun[DaskCluster, Sequence[Handle]]):
         try:
             keeper = CommitKeeper(self.survivor)
             outcomes = run_ranks(self.cluster, order, places, keeper, run_neural_rank, inputs)
-        except LostOnCluster as error:
+        except RanksLostError as error:
             raise RanksLostError(str(error), max(1, n_ranks - 1)) from error
         finally:
             with contextlib.suppress(Exception):

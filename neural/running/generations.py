@@ -11,26 +11,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from dmlgbm.gbdt.ranks.losses import RanksLostError, TrainingLostError
 from dmlgbm.neural.commits import Commit
 from dmlgbm.neural.strategies import make_strategy
 from dmlgbm.neural.training import Job, Trained
 
 logger = logging.getLogger("dmlgbm")
-
-
-class RanksLostError(RuntimeError):
-    """Ranks ended that should not have; `n_left` could go on."""
-
-    def __init__(self, message: str, n_left: int) -> None:
-        super().__init__(message, n_left)
-        self.n_left = n_left
-
-    def __str__(self) -> str:
-        return str(self.args[0])
-
-
-class TrainingLostError(RuntimeError):
-    """Ranks were lost and training cannot go on; the message tells each time."""
 
 
 @dataclass
@@ -53,15 +39,16 @@ class Survivor:
             try:
                 return generation(n_ranks, self.commit)
             except RanksLostError as error:
-                n_ranks = error.n_left
-                self._note(error)
+                n_ranks = self._note(error)
 
-    def _note(self, error: RanksLostError) -> None:
+    def _note(self, error: RanksLostError) -> int:
+        """How many ranks can go on; raises where none may."""
+        n_left = error.n_left or 0
         n_done = 0 if self.commit is None else self.commit.epoch
         self.losses.append(f"after {n_done} epochs: {error}")
         logger.warning("Ranks were lost %s", self.losses[-1])
         told = "\n".join(f"  {number + 1}. {loss}" for number, loss in enumerate(self.losses))
-        if error.n_left < 1:
+        if n_left < 1:
             raise TrainingLostError(f"All ranks were lost:\n{told}") from error
         if not make_strategy(self.job.strategy, self.job.strategy_options).elastic:
             raise TrainingLostError(f"strategy={self.job.strategy!r} cannot go on with fewer ranks:\n{told}") from error
@@ -69,6 +56,7 @@ class Survivor:
             raise TrainingLostError(
                 f"Ranks were lost {len(self.losses)} times, but max_restarts={self.max_restarts}:\n{told}"
             ) from error
+        return n_left
 
 
 @dataclass

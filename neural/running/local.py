@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, cast
 
 from threadpoolctl import threadpool_limits
 
+from dmlgbm.gbdt.ranks.losses import RanksLostError
 from dmlgbm.gbdt.system.cores import usable_cores
 from dmlgbm.neural.commits import Commit
 from dmlgbm.neural.lone_communicator import LoneCommunicator
 from dmlgbm.neural.model import FloatArray, Inputs, IntArray
-from dmlgbm.neural.running.generations import RanksLostError, Survivor
+from dmlgbm.neural.running.generations import Survivor
 from dmlgbm.neural.running.mapped_rows import MappedRows
 from dmlgbm.neural.shards import RowShard
 from dmlgbm.neural.training import Job, Trained, train

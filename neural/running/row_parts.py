@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from dmlgbm.gbdt.system.counter_random import hash_of, random_bits
 from dmlgbm.neural.model import FloatArray, Inputs, IntArray
-from dmlgbm.neural.random_numbers import bits_of, hash_of
 from dmlgbm.neural.shards import RowShard
 
 
@@ -72,7 +72,7 @@ class PartTable:
 
 def held_out_rows(numbers: IntArray, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
     """Which rows are watched instead of learnt from: a hash of the global row number decides, wherever a row lies."""
-    draws = bits_of(hash_of(seed, "held out"), numbers.astype(np.uint64)) >> np.uint64(11)
+    draws = random_bits(hash_of(seed, "held out"), numbers.astype(np.uint64)) >> np.uint64(11)
     return draws.astype(np.float64) * 2.0**-53 < fraction
 
 

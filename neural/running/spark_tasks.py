@@ -17,9 +17,9 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from dmlgbm.gbdt.ranks.losses import RanksLostError as LostOnSpark
+from dmlgbm.gbdt.ranks.losses import RanksLostError
 from dmlgbm.neural.commits import Commit
-from dmlgbm.neural.running.generations import CommitKeeper, RanksLostError, Survivor
+from dmlgbm.neural.running.generations import CommitKeeper, Survivor
 from dmlgbm.neural.running.parted_run import PartedRun
 from dmlgbm.neural.running.row_parts import PartTable, RowPart
 from dmlgbm.neural.training import Job, Trained, train
@@ -76,7 +76,7 @@ class _SparkRun(PartedRun[SparkCluster, Any]):
                 order = SparkOrder(line.address, self.job, self.table, start)
                 keeper = CommitKeeper(self.survivor)
                 results = run_ranks(cluster, line, order, rows, keeper, train_as_rank, Commit.from_bytes)
-        except LostOnSpark as error:
+        except RanksLostError as error:
             raise RanksLostError(str(error), self._n_ranks_after_loss(n_ranks)) from error
         return results[0]
 

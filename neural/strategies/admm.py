@@ -15,7 +15,7 @@ import numpy as np
 
 from dmlgbm.neural.batches import Batch
 from dmlgbm.neural.context import RankContext
-from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.gradient_channel import single_payload_codec
 from dmlgbm.neural.model import FloatArray
 from dmlgbm.neural.strategies.base import Strategy
 from dmlgbm.neural.strategies.parameter_server import ParameterServerStrategy
@@ -55,8 +55,8 @@ class ADMM(Strategy):
 
     def check(self, context: RankContext) -> None:
         super().check(context)
-        if context.exchange.compressor is not None:
-            single_payload_codec(context.exchange.compressor, self.name)
+        if context.channel.compressor is not None:
+            single_payload_codec(context.channel.compressor, self.name)
         self._server.check(context)
         if context.model.n_layers != 1 or len(context.model.buffers):
             raise ValueError(

@@ -69,7 +69,7 @@ class AllReduce(SteppedStrategy):
 
     def begin(self, context: RankContext) -> None:
         # A codec gets array by array, because a low-rank one needs matrices.
-        coded = context.exchange.compressor is not None
+        coded = context.channel.compressor is not None
         self._buckets = buckets_of_parts(context.model) if coded else make_buckets(context.model, self.bucket_bytes)
         if self.accumulate > 1:
             self._total = np.zeros_like(context.model.gradients)
@@ -116,17 +116,17 @@ class AllReduce(SteppedStrategy):
             for bucket in self._buckets:
                 if bucket.first_layer == layer:
                     part = bucket.of(gradients)
-                    sums.append(context.exchange.start_sum(bucket.key, part, part))
+                    sums.append(context.channel.start_all_reduce(bucket.key, part, part))
 
         loss = context.compute_gradients(batch, together=True, on_layer_ready=send)
         for handle in sums:
-            context.exchange.wait(handle)
+            context.channel.wait(handle)
         return loss
 
     def _sum_buckets(self, context: RankContext) -> None:
         for bucket in self._buckets:
             part = bucket.of(context.model.gradients)
-            context.exchange.sum(bucket.key, part, out=part)
+            context.channel.all_reduce(bucket.key, part, out=part)
 
 
 def make_buckets(model: Model, bucket_bytes: int) -> list[Bucket]:

@@ -26,7 +26,7 @@ What a strategy works with is the `RankContext`:
     context.model.parameters / .gradients / .buffers           flat vectors; `parts` and `layer_range` say what is where
     context.compute_gradients(batch, ...)                      forward and backward; checks that the loss is finite
     context.update()                                           penalty, clipping, optimiser and schedule: one step
-    context.exchange.sum(key, array)                           sum over ranks, through the codec of `compression=`
+    context.channel.all_reduce(key, array)                           sum over ranks, through the codec of `compression=`
     context.shard, context.batches, context.settings, context.history, context.seed
 """
 

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.batches import Batch
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.losses import CrossEntropy, probabilities_of
 from dmlgbm.neural.model import FloatArray, Pass
 from dmlgbm.neural.network import Network
-from dmlgbm.neural.random_numbers import hash_of, permutation
+from dmlgbm.neural.random_numbers import permutation
 from dmlgbm.neural.strategies.base import SteppedStrategy
 from dmlgbm.neural.strategies.parts.model_vector import set_vector, vector_of
 from dmlgbm.neural.strategies.parts.own_rows import equal_batches, own_step

@@ -17,12 +17,13 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.aggregation.privacy import clipped, gaussian_noise, rounds_within, spent_epsilon
 from dmlgbm.neural.aggregation.robust import ROBUST_AGGREGATES
 from dmlgbm.neural.batches import Batch, BatchSource
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.model import FloatArray, IntArray
-from dmlgbm.neural.random_numbers import hash_of, permutation, uniform
+from dmlgbm.neural.random_numbers import permutation, uniform
 from dmlgbm.neural.strategies.base import Strategy
 from dmlgbm.neural.strategies.parts.client_rows import ClientRows, Partition
 from dmlgbm.neural.strategies.parts.client_sums import ClientUpdate, robust_aggregate, secure_sum, weighted_sum

@@ -17,11 +17,12 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.batches import Batch
 from dmlgbm.neural.context import RankContext
-from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.gradient_channel import single_payload_codec
 from dmlgbm.neural.model import FloatArray, IntArray
-from dmlgbm.neural.random_numbers import hash_of, permutation
+from dmlgbm.neural.random_numbers import permutation
 from dmlgbm.neural.strategies.base import SteppedStrategy
 from dmlgbm.neural.strategies.local_sgd import average_buffers
 from dmlgbm.neural.strategies.parts.own_rows import equal_batches, own_step, weight_of_rank
@@ -54,7 +55,7 @@ class Gossip(SteppedStrategy):
 
     def check(self, context: RankContext) -> None:
         super().check(context)
-        compressor = context.exchange.compressor
+        compressor = context.channel.compressor
         if compressor is None:
             return
         if self.neighbours == "random":
@@ -80,7 +81,7 @@ class Gossip(SteppedStrategy):
     def _meet(self, context: RankContext) -> None:
         self._n_meetings += 1
         parameters = context.model.parameters
-        if context.exchange.compressor is not None:
+        if context.channel.compressor is not None:
             target = self._told_mean(context)
             # The copy of the own model stands for what neighbours believe of it.
             parameters += parameters.dtype.type(self.towards) * (target - self._told[context.rank])
@@ -106,8 +107,8 @@ class Gossip(SteppedStrategy):
         """Tell what has changed, hear it from the neighbours, and the mean of what everybody is known to be."""
         from dmlgbm.collectives.compression import Layout, Round
 
-        assert context.exchange.compressor is not None
-        codec = single_payload_codec(context.exchange.compressor, self.name)
+        assert context.channel.compressor is not None
+        codec = single_payload_codec(context.channel.compressor, self.name)
         model, own = context.model, self._told[context.rank]
         for part in model.parts:
             layout = Layout((part.stop - part.start,), model.parameters.dtype)

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.batches import Batch, BatchSource
 from dmlgbm.neural.context import RankContext
-from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.gradient_channel import single_payload_codec
 from dmlgbm.neural.model import FloatArray
-from dmlgbm.neural.random_numbers import hash_of
 from dmlgbm.neural.strategies.base import SteppedStrategy
 from dmlgbm.neural.strategies.local_sgd import average_buffers
 from dmlgbm.neural.strategies.parts.server_weights import BlockWeights, CodedWeights, WholeWeights
@@ -89,10 +89,10 @@ class ParameterServerStrategy(SteppedStrategy):
             raise ValueError("ranks are on several machines: give server_host, the address of the machine of rank 0")
         if self.n_servers > 1 and self.server_host is not None:
             raise ValueError("server_host is the address of one machine: use n_servers=1")
-        if context.exchange.compressor is not None:
+        if context.channel.compressor is not None:
             if self.send_above:
                 raise ValueError("send_above and compression exclude each other: set send_above=0 or compression=None")
-            single_payload_codec(context.exchange.compressor, self.name)
+            single_payload_codec(context.channel.compressor, self.name)
         if not len(context.shard.owned):
             raise ValueError(f"rank {context.rank} has no rows: every worker of a parameter server needs some")
 
@@ -175,9 +175,9 @@ class ParameterServerStrategy(SteppedStrategy):
     def _make_weights(self, context: RankContext) -> WholeWeights | BlockWeights:
         if self.send_above:
             return BlockWeights(self._store, self._n_parts, self.send_above)
-        if context.exchange.compressor is None:
+        if context.channel.compressor is None:
             return WholeWeights(self._store, self._n_parts)
-        codec = single_payload_codec(context.exchange.compressor, self.name)
+        codec = single_payload_codec(context.channel.compressor, self.name)
         return CodedWeights(self._store, self._n_parts, codec, [part.start for part in context.model.parts])
 
     def batches(self, context: RankContext, epoch: int) -> Iterator[Batch]:

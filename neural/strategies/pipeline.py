@@ -21,7 +21,7 @@ import numpy as np
 from dmlgbm.neural.batches import Batch, BatchSource
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.errors import NonFiniteLossError
-from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.gradient_channel import single_payload_codec
 from dmlgbm.neural.layers import BatchNorm, Layer
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
 from dmlgbm.neural.network import Network
@@ -45,8 +45,8 @@ class Pipeline(SteppedStrategy):
     def check(self, context: RankContext) -> None:
         super().check(context)
         check_whole_rows(context, self.name)
-        if context.exchange.compressor is not None:
-            single_payload_codec(context.exchange.compressor, self.name)
+        if context.channel.compressor is not None:
+            single_payload_codec(context.channel.compressor, self.name)
         model = context.model
         if not isinstance(model, Network):
             raise ValueError("strategy 'pipeline' needs a network of this library, not a torch module")
@@ -85,9 +85,9 @@ class Pipeline(SteppedStrategy):
         """What this rank and its neighbours remember of rows, for all four ways that values go."""
 
         def memory(width: int) -> RowMemory | None:
-            if context.exchange.compressor is None:
+            if context.channel.compressor is None:
                 return None
-            codec = single_payload_codec(context.exchange.compressor, self.name)
+            codec = single_payload_codec(context.channel.compressor, self.name)
             return RowMemory(codec, len(context.shard.numbers), width, self._owned.parameters.dtype)
 
         self._from_before, self._to_before = (None if self._is_first else memory(self._width_before) for _ in range(2))

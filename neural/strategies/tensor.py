@@ -18,7 +18,7 @@ import numpy as np
 from dmlgbm.neural.batches import Batch, BatchSource
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.errors import NonFiniteLossError
-from dmlgbm.neural.exchange import single_payload_codec
+from dmlgbm.neural.gradient_channel import single_payload_codec
 from dmlgbm.neural.layers import Activation, BatchNorm, Dense, Dropout, Layer
 from dmlgbm.neural.model import FloatArray, Inputs, IntArray, ParameterPart, Pass
 from dmlgbm.neural.network import Network
@@ -51,8 +51,8 @@ class Tensor(SteppedStrategy):
     def check(self, context: RankContext) -> None:
         super().check(context)
         check_whole_rows(context, self.name)
-        if context.exchange.compressor is not None:
-            single_payload_codec(context.exchange.compressor, self.name)
+        if context.channel.compressor is not None:
+            single_payload_codec(context.channel.compressor, self.name)
         model = context.model
         if not isinstance(model, Network):
             raise ValueError("strategy 'tensor' needs a network of this library, not a torch module")
@@ -71,14 +71,14 @@ class Tensor(SteppedStrategy):
         self._owned = OwnedParameters(plan.places(), plan.parts, plan.buffer_places())
         self._owned.begin(context)
         self._slices = plan.bound(self._owned)
-        if context.exchange.compressor is not None and context.world_size > 1:
+        if context.channel.compressor is not None and context.world_size > 1:
             self._begin_memories(context)
         rows, settings = context.shard, context.settings
         self._source = BatchSource(rows, settings.batch_size, settings.sampling, settings.seed, 0, 1)
 
     def _begin_memories(self, context: RankContext) -> None:
-        assert context.exchange.compressor is not None
-        codec = single_payload_codec(context.exchange.compressor, self.name)
+        assert context.channel.compressor is not None
+        codec = single_payload_codec(context.channel.compressor, self.name)
         n_rows, n_ranks, n_inputs = len(context.shard.numbers), context.world_size, 0
         for piece in self._slices:
             bounds = [piece.n_units * rank // n_ranks for rank in range(n_ranks + 1)]

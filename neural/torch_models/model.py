@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 import torch
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.losses import Loss, make_loss
 from dmlgbm.neural.model import FloatArray, Inputs, LayerReady, Model, ParameterPart, Pass
-from dmlgbm.neural.random_numbers import hash_of
 from dmlgbm.neural.torch_models.batch_norm import NormsOverRanks
 from dmlgbm.neural.torch_models.row_noise import RowNoise
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from dmlgbm.gbdt.system.counter_random import hash_of, random_bits
 from dmlgbm.neural.model import Pass
-from dmlgbm.neural.random_numbers import bits_of, hash_of
 
 _DRAWS_IN_A_WORD = 4
 _LEVELS = 1 << 16
@@ -52,6 +52,6 @@ class RowNoise(TorchDispatchMode):
         words = -(-width // _DRAWS_IN_A_WORD)
         key = hash_of(self._seed, "torch", self._pass.step, self._n_draws)
         numbers = np.add.outer(rows * words, np.arange(words)).astype(np.uint64)
-        draws = bits_of(key, numbers).view(np.uint16)[:, :width]
+        draws = random_bits(key, numbers).view(np.uint16)[:, :width]
         kept = draws.astype(np.int64) < round(share * _LEVELS)
         return torch.from_numpy(kept.reshape(tuple(like.shape)))

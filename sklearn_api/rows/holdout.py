@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.random_keys import Purpose, random_key
+from dmlgbm.gbdt.system.counter_random import GOLDEN, mix
 
 IntArray = npt.NDArray[np.int64]
 
@@ -66,12 +67,9 @@ def split_groups(group_starts: IntArray, fraction: float, seed: int) -> Split:
 
 
 def _shuffled(n: int, seed: int) -> IntArray:
-    """0..n in an order drawn by hashing (splitmix64) each number with the seed."""
+    """0..n in an order drawn by hashing each number with the seed."""
     key = random_key(seed, Purpose.ROW_SAMPLE, _BEFORE_ALL_TREES)
-    z = key + np.arange(n, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return np.argsort(z ^ (z >> np.uint64(31)), kind="stable")
+    return np.argsort(mix(key + np.arange(n, dtype=np.uint64) * GOLDEN), kind="stable")
 
 
 def _split(n: int, validation: IntArray) -> Split:

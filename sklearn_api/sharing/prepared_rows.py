@@ -128,7 +128,8 @@ class CheckedRows:
     setting: Any
     rows: Rows
     classes: Labels | None
-    init_score: Any  # as the user passed it: the objective says how many scores a row has
+    init_score: Any  # as passed: its shape depends on the objective
+    n_rows_passed: int
     y_is_column: bool
 
     def training_rows(self, estimator: Any) -> tuple[Rows, ObjectiveSettings]:
@@ -140,7 +141,9 @@ class CheckedRows:
             weight = class_weights(estimator.class_weight, self.classes, rows.target, weight)
             require_two_weighted_classes(self.classes, rows.target, weight)
         objective = estimator._objective_settings(0 if self.classes is None else len(self.classes))
-        scores = score_matrix(self.init_score, rows.n_rows, objective.n_outputs)
+        scores = score_matrix(self.init_score, self.n_rows_passed, objective.n_outputs)
+        if scores is not None and rows.row_numbers is not None:
+            scores = np.ascontiguousarray(scores[:, rows.row_numbers])
         return replace(rows, weight=weight, init_score=scores), objective
 
 
@@ -215,22 +218,17 @@ def prepared_rows(
     weight = weight_vector(sample_weight, table.n_rows)
     group_starts = group_boundaries(group, qid, table.n_rows) if estimator._needs_queries else None
     rows = weighing_rows(Rows(table, target, weight, group_starts=group_starts), listed_categories(X))
-    if rows.row_numbers is not None and init_score is not None:
-        if len(init_score) != table.n_rows:
-            raise ValueError(
-                f"init_score has {len(init_score)} values for {table.n_rows} rows of X: pass one for each row."
-            )
-        init_score = np.asarray(init_score)[rows.row_numbers]
     setting = preparation_setting(estimator, parameters)
+    passed = (classes, init_score, table.n_rows, y_is_column)
     if parameters.train.early_stopping_rounds is not None:
-        return RowsToSplit(setting, rows, classes, init_score, y_is_column)
+        return RowsToSplit(setting, rows, *passed)
     all_weights = rows.weight
     if classes is not None:
         all_weights = class_weights(estimator.class_weight, classes, rows.target, rows.weight)
     with Workers(parameters.train.n_threads) as workers:
         dataset = bin_table(rows.table, parameters.binning, workers, all_weights)
     columns = Columns.of(rows.table)
-    return PreparedRows(setting, rows.without_columns(), classes, init_score, y_is_column, dataset, columns)
+    return PreparedRows(setting, rows.without_columns(), *passed, dataset, columns)
 
 
 class StagedScores:

@@ -31,7 +31,8 @@ from dmlgbm.gbdt.system.cluster_types import is_dask_collection
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.dispatch import warn_of_cluster_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
-from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings, fit_settings
+from dmlgbm.sklearn_api.fitting import CheckedFit
+from dmlgbm.sklearn_api.parameters.fit_settings import fit_settings
 from dmlgbm.sklearn_api.parameters.names import stored_parameters
 from dmlgbm.sklearn_api.parameters.values import (
     EngineParameters,
@@ -40,10 +41,10 @@ from dmlgbm.sklearn_api.parameters.values import (
     is_whole_number,
     n_threads_of,
 )
+from dmlgbm.sklearn_api.rows.row_errors import naming_rows
 from dmlgbm.sklearn_api.sharing.prepared_rows import (
     CheckedRows,
     PreparedRows,
-    RememberingBinner,
     RowsToSplit,
     StagedScores,
     preparation_setting,
@@ -52,16 +53,15 @@ from dmlgbm.sklearn_api.sharing.prepared_rows import (
 from dmlgbm.sklearn_api.watching.stopping import stopping_rounds
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from dmlgbm.gbdt.data.table import Table
     from dmlgbm.sklearn_api.continuation import Start
-    from dmlgbm.sklearn_api.fitting import NamedRows
     from dmlgbm.sklearn_api.rows.labels import Labels
     from dmlgbm.sklearn_api.rows.targets import FloatArray
 
 # The arguments of `fit` that belong to the rows; with any other, a fit is not shared.
 _ROW_ARGUMENTS = ("sample_weight", "init_score", "group", "qid")
+# The package whose own `fit` does what the hooks do.
+_ESTIMATORS = "dmlgbm.sklearn_api."
 
 
 class ContinuedRun:
@@ -129,17 +129,7 @@ class WorkSharing(BaseEstimator):
         """What a fit goes on from."""
 
     @abstractmethod
-    def _fit_rows(
-        self,
-        parameters: EngineParameters,
-        objective: ObjectiveSettings,
-        training: Rows,
-        watched: Sequence[NamedRows],
-        start: Start,
-        settings: FitSettings,
-        classes: Labels | None,
-        binner: RememberingBinner,
-    ) -> Self:
+    def _fit_rows(self, fit: CheckedFit) -> Self:
         """Train on rows that have been checked, and store the result."""
 
     @abstractmethod
@@ -214,7 +204,8 @@ class WorkSharing(BaseEstimator):
         parameters = parameters.for_rows(prepared.dataset.n_rows)
         run.require_same(parameters.train, *prepared.training_rows(self))
         warn_of_cluster_parameters(self)
-        booster = run.training.advance(parameters.train)
+        with naming_rows(prepared.rows):
+            booster = run.training.advance(parameters.train)
         before.__dict__.pop("_run", None)
         return self._keep_run(run, booster)
 
@@ -222,7 +213,9 @@ class WorkSharing(BaseEstimator):
         self._require_setting(prepared, parameters)
         training, objective = prepared.training_rows(self)
         start, settings = self._starting_point(None), fit_settings(self, None, has_sets=False)
-        return self._fit_rows(parameters, objective, training, [], start, settings, prepared.classes, prepared.binner)
+        return self._fit_rows(
+            CheckedFit(parameters, objective, training, (), start, settings, prepared.classes, prepared.binner)
+        )
 
     def _require_setting(self, prepared: CheckedRows, parameters: EngineParameters) -> None:
         prepared_as = preparation_setting(self, parameters)
@@ -237,8 +230,9 @@ class WorkSharing(BaseEstimator):
         warn_of_cluster_parameters(self)
         parameters = parameters.for_rows(prepared.dataset.n_rows)
         warn_of_unused_metric(self.eval_metric, ())
-        run = ContinuedRun(prepared, parameters.train, rows, objective, so_far)
-        booster = run.training.advance(parameters.train)
+        with naming_rows(rows):
+            run = ContinuedRun(prepared, parameters.train, rows, objective, so_far)
+            booster = run.training.advance(parameters.train)
         warn_of_constant_model(booster, prepared.dataset.n_rows, parameters.train)
         return self._keep_run(run, booster)
 
@@ -270,7 +264,7 @@ class WorkSharing(BaseEstimator):
         """What keeps this fit from sharing anything, for people."""
         others = [name for name, value in fit_params.items() if name not in _ROW_ARGUMENTS and value is not None]
         reasons = {
-            f"{type(self).__name__} has a fit of its own": not type(self).fit.__module__.startswith(f"{__package__}."),
+            f"{type(self).__name__} has a fit of its own": not type(self).fit.__module__.startswith(_ESTIMATORS),
             f"fit is given {', '.join(others)}": bool(others),
             "warm_start is set": self.warm_start,
             "verbose is set": self.verbose > 0 if is_whole_number(self.verbose) else self.verbose,

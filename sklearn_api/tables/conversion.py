@@ -79,6 +79,8 @@ def _source_of(X: Any, name: str) -> tuple[Any, Iterable[object], _Reader]:
         from dmlgbm.sklearn_api.tables import sparse_matrices
 
         return X, (), sparse_matrices.columns_of
+    if _is_instance(X, "polars", "LazyFrame"):
+        raise TypeError(f"{name} is a polars LazyFrame, which holds no rows yet: pass {name}.collect().")
     if type(X).__module__.partition(".")[0] in ("dask", "dask_expr"):
         raise TypeError(
             f"{name} is a Dask collection ({type(X).__qualname__}): collections are handled elsewhere, on the "

@@ -29,9 +29,10 @@ from dmlgbm.collectives.compression import (
     SummedCodec,
     TopK,
 )
-from dmlgbm.collectives.compression.counter_random import hash_of, one_of_each_stratum, random_signed_units
+from dmlgbm.collectives.compression.counter_random import one_of_each_stratum, random_signed_units
 from dmlgbm.collectives.compression.low_rank import fixed_order_sum, orthonormal_columns
 from dmlgbm.collectives.compression.sparse import largest_positions
+from dmlgbm.gbdt.system.counter_random import hash_of
 
 Array = npt.NDArray[Any]
 DTYPES = [np.float32, np.float64]

@@ -14,7 +14,8 @@ import cloudpickle
 import numpy as np
 import pytest
 
-from dmlgbm.collectives import AbortedError, Communicator, JoinOptions, PeerLostError, RankFailedError, launch
+from dmlgbm.collectives import AbortedError, Communicator, JoinOptions, PeerLostError, RankFailedError
+from dmlgbm.collectives.joining import launch
 from dmlgbm.collectives.joining.launch import launch_processes, run_processes, run_threads
 
 # Long enough for processes that start on a busy machine, short enough for a test.

@@ -15,7 +15,7 @@ from distributed import Client, LocalCluster
 
 from dmlgbm import DMLGBMRegressor
 from dmlgbm.dask_backend.cluster import DaskCluster
-from dmlgbm.sklearn_api import collection_rows
+from dmlgbm.sklearn_api.clusters import collection_rows
 
 N_BLOCKS, N_ROWS, N_COLUMNS = 46, 25_000, 160  # 32 MB a block
 LIMIT = 700 << 20  # of which a worker takes some 200 MB for itself

@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from dmlgbm.collectives import Communicator
+from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from dmlgbm.neural.batches import Batch
 from dmlgbm.neural.commits import Commit
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.running import local
-from dmlgbm.neural.running.generations import Survivor, TrainingLostError
+from dmlgbm.neural.running.generations import Survivor
 from dmlgbm.neural.running.local import LocalRows, train_here
 from dmlgbm.neural.running.mapped_rows import MappedRows
 from dmlgbm.neural.strategies.allreduce import AllReduce

@@ -17,9 +17,10 @@ import pytest
 from distributed import Client, LocalCluster, Security
 
 from dmlgbm.collectives.parameter_server import links, reactor
+from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from dmlgbm.neural import DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
 from dmlgbm.neural.commits import Commit
-from dmlgbm.neural.running.generations import Survivor, TrainingLostError
+from dmlgbm.neural.running.generations import Survivor
 
 SETTINGS = {"hidden_layer_sizes": (16,), "max_epochs": 4, "batch_size": 50, "dtype": "float64", "random_state": 0}
 

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.batches import BatchSource
-from dmlgbm.neural.random_numbers import hash_of
 from dmlgbm.neural.shards import RowShard
 from tests.neural.runs import SGD, accuracy, agreeing, job, rows, together
 from tests.reference import shared_training as reference

@@ -12,10 +12,10 @@ import pytest
 from dmlgbm.collectives import Communicator
 from dmlgbm.collectives.joining.launch import run_threads
 from dmlgbm.collectives.session import PROBE_SECONDS
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.batches import BatchSource
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.plans import NetworkPlan
-from dmlgbm.neural.random_numbers import hash_of
 from dmlgbm.neural.settings import TrainingSettings
 from dmlgbm.neural.shards import RowShard
 from dmlgbm.neural.strategies import make_strategy, strategy_names

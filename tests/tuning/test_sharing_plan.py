@@ -19,10 +19,10 @@ from dmlgbm.sklearn_api import DMLGBMClassifier
 from dmlgbm.tuning.calls import FitCall, SearchData, SharedArguments
 from dmlgbm.tuning.plan import WorkUnit, plan_singly, planner_for
 from dmlgbm.tuning.sharing.hooks import content_key
+from dmlgbm.tuning.sharing.limited_cache import LimitedCache
 from dmlgbm.tuning.sharing.planner import plan_sharing
 from dmlgbm.tuning.sharing.prefixes import prefix_keys
 from dmlgbm.tuning.sharing.shared_fit import run_sharing, run_sharing_and_keep
-from dmlgbm.tuning.sharing.store import Store
 
 
 def data_for(estimator: Any) -> SearchData:
@@ -136,22 +136,22 @@ def test_content_keys_tell_values_apart() -> None:
     assert content_key(threading.Lock()) is None
 
 
-def test_a_store_keeps_what_was_used_last_within_its_limit() -> None:
-    store = Store(100)
+def test_a_cache_keeps_what_was_used_last_within_its_limit() -> None:
+    cache = LimitedCache(100)
     for key in "abc":
-        store.put(key, key, 40)
-    assert store.n_bytes == 80
-    assert store.take("a") is None
-    assert store.get_or_make("b", lambda: ("new", 1)) == ("b", False)
-    store.put("d", "d", 40)
-    assert store.get_or_make("c", lambda: ("made again", 500)) == ("made again", True)
-    assert store.n_bytes == 500, "the newest is kept whatever its size, alone"
-    assert store.take("c") == "made again"
-    assert store.n_bytes == 0
+        cache.put(key, key, 40)
+    assert cache.n_bytes == 80
+    assert cache.take("a") is None
+    assert cache.get_or_make("b", lambda: ("new", 1)) == ("b", False)
+    cache.put("d", "d", 40)
+    assert cache.get_or_make("c", lambda: ("made again", 500)) == ("made again", True)
+    assert cache.n_bytes == 500, "the newest is kept whatever its size, alone"
+    assert cache.take("c") == "made again"
+    assert cache.n_bytes == 0
 
 
 def test_a_value_that_many_threads_want_is_made_once_and_after_errors_again() -> None:
-    store, made = Store(100), []
+    cache, made = LimitedCache(100), []
     barrier = threading.Barrier(4)
 
     def make() -> tuple[str, int]:
@@ -163,7 +163,7 @@ def test_a_value_that_many_threads_want_is_made_once_and_after_errors_again() ->
     def want(_: int) -> Any:
         barrier.wait(30)
         try:
-            return store.get_or_make("key", make)[0]
+            return cache.get_or_make("key", make)[0]
         except MemoryError:
             return "error"
 

@@ -14,7 +14,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from sklearn.tree import DecisionTreeClassifier
 
-from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, prepared_rows
+from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm.sklearn_api.sharing import prepared_rows
 from dmlgbm.tuning.search import GridSearchCV
 
 SMALL: dict[str, Any] = {"num_leaves": 4, "min_child_samples": 5, "n_jobs": 1}

@@ -21,7 +21,7 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from dmlgbm.tuning.search import GridSearchCV, HalvingGridSearchCV
 from dmlgbm.tuning.sharing import shared_fit
-from dmlgbm.tuning.sharing.store import Store
+from dmlgbm.tuning.sharing.limited_cache import LimitedCache
 
 N_ROWS = 240
 
@@ -126,7 +126,7 @@ def test_halving_goes_on_from_round_to_round(kept: str, monkeypatch: pytest.Monk
     if kept == "pickled":
         monkeypatch.setattr(shared_fit, "_BYTES_KEPT_AS_THEY_ARE", 0)
     if kept == "nothing":  # whatever is lost on the way is made again
-        monkeypatch.setattr(Store, "take", lambda self, key: None)
+        monkeypatch.setattr(LimitedCache, "take", lambda self, key: None)
     frame, latent = make_rows(2)
     grid = {"num_leaves": [3, 4, 5, 6], "learning_rate": [0.1, 0.3]}
     options = {"resource": "n_estimators", "min_resources": 2, "max_resources": 8, "factor": 2, "cv": 2}
@@ -167,6 +167,22 @@ def test_rankers_share_with_their_queries() -> None:
         refit=False,
     )
     assert ours.search_report_.counters["trees_saved"] == 3 * 2 * 2
+
+
+class FailsOnSharedRows(DMLGBMRegressor):
+    """Its hooks do not do what they promise; its own `fit` does."""
+
+    def fit_prepared(self, *given: Any, **more: Any) -> Any:
+        raise RuntimeError("not on these rows")
+
+
+def test_fits_that_fail_on_shared_rows_run_on_their_own_and_are_counted() -> None:
+    frame, latent = make_rows(0)
+    ours = assert_shared_equals_scikit_learn(
+        small(FailsOnSharedRows), {"num_leaves": [3, 5]}, frame, latent, cv=2, refit=False
+    )
+    assert ours.search_report_.counters["sharing_failed"] >= 4
+    assert "sharing failed" in str(ours.search_report_)
 
 
 def test_a_failed_fit_and_a_failed_scorer_look_as_they_do_in_scikit_learn() -> None:

@@ -90,5 +90,13 @@ class BringsPreparedRows(Protocol):
         """Called once a name, before the units that name it; `SearchData.prepared` leads to the value on a worker."""
 
 
+@runtime_checkable
+class LeavesWorkersOut(Protocol):
+    """An executor that goes on without workers which do not answer."""
+
+    def left_out(self) -> Sequence[str]:
+        """A sentence for each of them, for people."""
+
+
 class ExecutorError(RuntimeError):
     """The place where units run cannot be used (any more); the message says what to do."""

@@ -4,6 +4,7 @@ Shared arguments and folds are scattered: Dask copies them to a worker when the 
 worker keeps them for the search. The scheduler itself runs a task again that loses its worker, up to its own limit;
 beyond it the driver decides. Data whose last holder died is scattered anew from the client, which still has it. Dask
 does not end a task that runs: units that are not wanted any more are stopped on their workers (`stoppable.py`).
+Workers that fall silent are watched for as in a fit: they are given up and started anew, and nothing waits for them.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ from typing import Any
 import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker
 
+from dmlgbm.dask_backend.heartbeats import SECONDS_WITHOUT_WORKERS, WORKER_TIMEOUT, WorkerWatch, known_workers
+from dmlgbm.dask_backend.task_place import outside_of_a_task
 from dmlgbm.tuning.calls import SearchData, SharedArguments, Split
 from dmlgbm.tuning.executors import wire
 from dmlgbm.tuning.executors.base import Done, Event, ExecutorError, Lost
-from dmlgbm.tuning.executors.dask_seat import Seat, outside_of_a_task
+from dmlgbm.tuning.executors.dask_seat import Seat
 from dmlgbm.tuning.executors.stoppable import StoppableUnits
 from dmlgbm.tuning.executors.worker_threads import fit_environment
 from dmlgbm.tuning.plan import UnitResult, WorkUnit, run_unit
@@ -33,6 +36,8 @@ _POLL_SECONDS = 0.5
 _SECONDS_KNOWN = 1.0
 # For workers to hear that units are not wanted any more; one that does not answer is not waited for.
 _SECONDS_TO_TELL = 5.0
+# A value is sent again when the worker that it was sent to is given up meanwhile.
+_TIMES_TO_SCATTER = 4
 
 
 def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
@@ -55,18 +60,13 @@ def open_dask(client: Any, n_jobs: int | None) -> DaskExecutor:
             f"The Dask cluster at {client.scheduler_info()['address']} has no workers: start some, with "
             'cluster.scale(n) for example, and wait for them with client.wait_for_workers(1), or use backend="local".'
         )
-    executor.leave_task()
+    executor.begin()
     return executor
 
 
-def known_workers(client: Any) -> dict[str, dict[str, Any]]:
-    """What the scheduler says of each worker, by address.
-
-    `Client.scheduler_info` reads a field of the client instead, which a periodic update without any workers may
-    overwrite between the question and the answer.
-    """
-    workers: dict[str, dict[str, Any]] = client.sync(client.scheduler.identity, n_workers=-1)["workers"]
-    return workers
+def watch_of_search(client: Any) -> WorkerWatch:
+    """Gives up workers that are silent, while it runs."""
+    return WorkerWatch(client, WORKER_TIMEOUT, "the most that a search waits")
 
 
 class DaskExecutor:
@@ -89,16 +89,18 @@ class DaskExecutor:
         self._known_workers: dict[str, int] = {}
         self._known_since = -math.inf
         self._n_bytes_of_units = self._n_bytes_placed = 0
+        self._watch = watch_of_search(client)
         self._on_close = contextlib.ExitStack()
 
-    def leave_task(self) -> None:
-        """Where the search itself is a task of the cluster: its units may need the place that it has, until `close`."""
+    def begin(self) -> None:
+        """Until `close`, watch the workers; and where the search itself is a task, its units may need its place."""
         self._on_close.enter_context(outside_of_a_task())
+        self._on_close.enter_context(self._watch.running())
 
     def threads_of_workers(self) -> dict[str, int]:
         """The workers that are there, with their numbers of threads; asked for at most once a second."""
         if monotonic() - self._known_since > _SECONDS_KNOWN:
-            known = known_workers(self._client)
+            known = self._client.sync(known_workers, self._client)
             self._known_workers = {address: each["nthreads"] for address, each in known.items()}
             self._known_since = monotonic()
         return self._known_workers
@@ -154,6 +156,11 @@ class DaskExecutor:
             self._tell_workers(_forget, self._search)
         self._on_close.close()
 
+    def left_out(self) -> list[str]:
+        return [
+            f"The Dask worker {worker} was left out: it {reason}." for worker, reason in self._watch.reasons.items()
+        ]
+
     def _tell_workers(self, function: Callable[..., None], *given: Any) -> None:
         """Run a function on all workers that answer in time."""
 
@@ -203,10 +210,16 @@ class DaskExecutor:
         """The future of a value; scattered when it is first needed, and again if all its holders are gone."""
         future = self._futures.get(name)
         if future is None or future.status in ("cancelled", "lost", "error"):
-            (future,) = self._client.scatter([self._values[name]], hash=False)
+            future = self._futures[name] = self._scattered(self._values[name])
             self._n_bytes_placed += _size(self._values[name])
-            self._futures[name] = future
         return future
+
+    def _scattered(self, value: Any) -> Future[Any]:
+        for _ in range(_TIMES_TO_SCATTER - 1):
+            with contextlib.suppress(OSError):  # of a worker that is gone or was given up
+                return self._client.scatter([value], hash=False)[0]
+            self._require_cluster()
+        return self._client.scatter([value], hash=False)[0]
 
     def _event(self, number: int, future: Future[Any]) -> Event:
         affinity = self._affinity.pop(number)
@@ -233,6 +246,12 @@ class DaskExecutor:
             raise ExecutorError(
                 f"The Dask client {self._client.id} is {self._client.status} in the middle of a search: connect a new "
                 "one and run the search again, with journal= to keep what is finished."
+            )
+        if self._watch.found_no_workers:
+            raise ExecutorError(
+                f"The Dask cluster of the client {self._client.id} has had no workers that take tasks for "
+                f"{SECONDS_WITHOUT_WORKERS:g} s: start workers and run the search again, with journal= to keep what "
+                "is finished."
             )
 
 

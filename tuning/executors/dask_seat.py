@@ -12,7 +12,6 @@ import threading
 from collections.abc import Iterator
 from typing import Any
 
-from distributed import get_worker, rejoin, secede
 from distributed.threadpoolexecutor import thread_state as of_pool
 from distributed.threadpoolexecutor import threads_lock
 from distributed.utils import thread_state as of_task  # type: ignore[attr-defined]
@@ -75,18 +74,3 @@ class Seat:
     def __getattr__(self, name: str) -> Any:
         """Everything else of the pool."""
         return getattr(self._pool, name)
-
-
-@contextlib.contextmanager
-def outside_of_a_task() -> Iterator[None]:
-    """A search inside a task gives its place in the worker's pool to the units that it starts."""
-    try:
-        get_worker()
-        secede()
-    except (ValueError, KeyError, AttributeError):  # not in a task, or in one that has left its place already
-        yield
-        return
-    try:
-        yield
-    finally:
-        rejoin()

@@ -7,7 +7,9 @@ has that one before it answers: a unit of a few small trees takes not much longe
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+import math
+from collections.abc import Hashable, Iterable, Sequence
+from dataclasses import replace
 from itertools import islice
 from multiprocessing.connection import wait
 from time import monotonic
@@ -23,6 +25,9 @@ from dmlgbm.tuning.plan import WorkUnit
 _UNITS_LOOKED_AT = 256
 # Units that must wait for each worker, so that none of them lacks what another has been given ahead of time.
 _WAITING_WORTH_AHEAD = 8
+# A worker that does not run because it was stopped is given up after so long: somebody may let it go on.
+_SECONDS_STOPPED = 30.0
+_SECONDS_BETWEEN_LOOKS = 2.0
 
 
 class LocalExecutor:
@@ -37,6 +42,7 @@ class LocalExecutor:
         self._given: dict[int, tuple[WorkUnit, int]] = {}
         self._home: dict[Hashable, Worker] = {}
         self._lost: list[Event] = []
+        self._left_out: list[str] = []
         self._n_bytes_placed = self._n_bytes_of_units = 0
 
     @property
@@ -69,8 +75,11 @@ class LocalExecutor:
             busy = {worker.connection: worker for worker in self._pool.workers if worker.units}
             if events or not busy:
                 return events
-            ready = wait(list(busy), None if deadline is None else max(0.0, deadline - monotonic()))
-            return [self._event(busy[connection]) for connection in ready]  # type: ignore[index]
+            left = math.inf if deadline is None else max(0.0, deadline - monotonic())
+            ready = wait(list(busy), min(left, _SECONDS_BETWEEN_LOOKS))
+            if ready or left <= _SECONDS_BETWEEN_LOOKS:
+                return [self._event(busy[connection]) for connection in ready]  # type: ignore[index]
+            self._leave_out(worker for worker in busy.values() if worker.seconds_stopped() >= _SECONDS_STOPPED)
 
     def cancel(self) -> None:
         self._waiting.clear()
@@ -91,6 +100,9 @@ class LocalExecutor:
         self._placed.clear()
         self._home.clear()
         give_back(self._pool)
+
+    def left_out(self) -> list[str]:
+        return list(self._left_out)
 
     def traffic(self) -> dict[str, int]:
         return {"bytes_placed": self._n_bytes_placed, "bytes_of_units": self._n_bytes_of_units}
@@ -166,6 +178,13 @@ class LocalExecutor:
         lost = Lost(number, worker.name, worker.stop())
         self._replace(worker)
         return lost
+
+    def _leave_out(self, stopped: Iterable[Worker]) -> None:
+        """Workers that are stopped still have their connections: nothing else tells that they will not answer."""
+        for worker in stopped:
+            reason = f"was stopped by a signal for {_SECONDS_STOPPED:g} s"
+            self._left_out.append(f"The {worker.name} was left out: it {reason}.")
+            self._lost.append(replace(self._lost_unit(worker), reason=reason))
 
     def _replace(self, worker: Worker) -> None:
         self._pool.replace(worker)

@@ -50,10 +50,15 @@ def open_spark(session: Any, n_jobs: int | None) -> SparkExecutor:
                 'backend="spark" found no session: make one with SparkSession.builder.getOrCreate() first, or pass it '
                 f"as backend=session.{_about_java()}"
             )
+    if type(session).__module__.startswith("pyspark.sql.connect."):
+        raise TypeError(
+            "The session is one of Spark Connect, whose clients have no broadcasts: use a classic session "
+            '(SparkSession.builder.master(...)), or backend="local".'
+        )
     if not isinstance(session, SparkSession):
         raise TypeError(
-            "backend must be a SparkSession or SparkContext of a classic application, got a "
-            f"{type(session).__module__}.{type(session).__qualname__}; Spark Connect has no broadcasts."
+            "backend must be a SparkSession or a SparkContext, got a "
+            f"{type(session).__module__}.{type(session).__qualname__}."
         )
     _require_running(session.sparkContext)
     return SparkExecutor(session, n_jobs)

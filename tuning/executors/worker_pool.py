@@ -7,6 +7,7 @@ need no `if __name__ == "__main__"`. Starting one takes about a second (numpy, s
 from __future__ import annotations
 
 import atexit
+import os
 import signal
 import subprocess
 import threading
@@ -15,6 +16,7 @@ from contextlib import suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 from multiprocessing.reduction import send_handle
+from time import monotonic
 from typing import Any
 
 from dmlgbm.gbdt.system.python_process import python_command, python_environment
@@ -63,6 +65,7 @@ class Worker:
         self.has: set[str] = set()
         self.units: deque[int] = deque()
         """What it has been given to run and has not answered, in order."""
+        self._stopped_at: float | None = None
 
     @property
     def name(self) -> str:
@@ -74,6 +77,13 @@ class Worker:
 
     def is_alive(self) -> bool:
         return self._process.poll() is None
+
+    def seconds_stopped(self) -> float:
+        """For how long something has kept the process from running (SIGSTOP), as far as was looked."""
+        with suppress(ChildProcessError):
+            while change := os.waitid(os.P_PID, self.process_id, os.WSTOPPED | os.WCONTINUED | os.WNOHANG):
+                self._stopped_at = monotonic() if change.si_code == os.CLD_STOPPED else None
+        return 0.0 if self._stopped_at is None else monotonic() - self._stopped_at
 
     def place(self, name: str, blob: wire.Blob | bytes) -> int:
         """Hand over a value, once; the number of bytes that this sent or mapped."""

@@ -17,7 +17,7 @@ from sklearn.model_selection._validation import _score
 from sklearn.utils.metaestimators import _safe_split
 
 from dmlgbm.tuning.calls import SearchData
-from dmlgbm.tuning.sharing.store import slices_store
+from dmlgbm.tuning.sharing.limited_cache import slices_cache
 
 # Some versions of scikit-learn warn of targets where more than half of the values differ from each other.
 _ROWS_PER_CLASS = 4
@@ -72,7 +72,7 @@ def fold_rows(split: str, estimator: Any, data: SearchData) -> FoldRows:
         fold = FoldRows(Part(*_safe_split(estimator, X, y, train)), Part(*_safe_split(estimator, X, y, test, train)))
         return fold, fold.train.n_bytes + fold.test.n_bytes
 
-    fold: FoldRows = slices_store(data).get_or_make(split, take_out)[0]
+    fold: FoldRows = slices_cache(data).get_or_make(split, take_out)[0]
     return fold
 
 

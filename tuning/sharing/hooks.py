@@ -23,6 +23,12 @@ def has_hooks(estimator: Any) -> bool:
     return all(callable(getattr(type(estimator), name, None)) for name in _HOOKS)
 
 
+def trains_on_collections(estimator: Any) -> bool:
+    """Whether an estimator, or one inside it, takes Dask collections; its class has an attribute of this name."""
+    parts = (estimator, *estimator.get_params(deep=True).values())
+    return any(getattr(type(part), "trains_on_collections", False) for part in parts)
+
+
 def content_key(value: Any) -> str | None:
     """A name made from what a value holds: equal names mean equal values. None if that cannot be told."""
     try:

@@ -18,7 +18,7 @@ import numpy as np
 from sklearn.pipeline import Pipeline
 
 from dmlgbm.tuning.sharing.hooks import content_key, has_hooks
-from dmlgbm.tuning.sharing.store import rows_store
+from dmlgbm.tuning.sharing.limited_cache import rows_cache
 
 if TYPE_CHECKING:
     from dmlgbm.tuning.sharing.shared_fit import UnitWork
@@ -110,7 +110,7 @@ class _PrefixMemory:
                 fitted.append((output, step))
                 return _kept(output, step, caught)
 
-            kept, is_new = rows_store(self._unit.data).get_or_make((self._rows, key), fit)
+            kept, is_new = rows_cache(self._unit.data).get_or_make((self._rows, key), fit)
             self._unit.counters["steps_fitted" if is_new or kept is None else "steps_saved"] += 1
             if kept is not None:
                 for each in kept.warnings:

@@ -16,15 +16,12 @@ from dmlgbm.tuning.plan import WorkUnit
 
 
 def prepared_for(unit: WorkUnit, data: SearchData) -> Any:
-    """What all calls of a unit learn from; None if it cannot be prepared, which the calls themselves then tell."""
+    """What all calls of a unit learn from; None if it must not leave this process."""
     call, shared = unit.calls[0], data.shared
-    try:
-        estimator = clone(shared.estimator)
-        if call.parameters is not None:
-            estimator.set_params(**clone(dict(call.parameters), safe=False))
-        train = data.splits[call.split][0]
-        fit_params = _check_method_params(shared.X, params=shared.arguments.get("fit_params"), indices=train)
-        prepared = estimator.prepare(*_safe_split(estimator, shared.X, shared.y, train), **fit_params)
-        return None if getattr(prepared, "stays_in_process", False) else prepared
-    except Exception:  # noqa: BLE001 - whatever is wrong with rows or parameters: a fit says it better
-        return None
+    estimator = clone(shared.estimator)
+    if call.parameters is not None:
+        estimator.set_params(**clone(dict(call.parameters), safe=False))
+    train = data.splits[call.split][0]
+    fit_params = _check_method_params(shared.X, params=shared.arguments.get("fit_params"), indices=train)
+    prepared = estimator.prepare(*_safe_split(estimator, shared.X, shared.y, train), **fit_params)
+    return None if getattr(prepared, "stays_in_process", False) else prepared

@@ -20,8 +20,8 @@ from dmlgbm.tuning.plan import Counters
 from dmlgbm.tuning.sharing.fold_calls import fold_calls
 from dmlgbm.tuning.sharing.fold_rows import FoldRows
 from dmlgbm.tuning.sharing.hooks import FitDescription, described, has_hooks
+from dmlgbm.tuning.sharing.limited_cache import rows_cache, runs_cache
 from dmlgbm.tuning.sharing.prefixes import fit_pipeline, is_plain_pipeline
-from dmlgbm.tuning.sharing.store import rows_store, runs_store
 
 # Pickling a run leaves its scores behind, which with many rows are far larger than its trees, and makes these smaller.
 _BYTES_KEPT_AS_THEY_ARE = 128 << 10
@@ -64,9 +64,12 @@ def _run_on_fold(call: FitCall, unit: UnitWork) -> FitResult | None:
         estimator = way.new_estimator()
         unit.attach_final(estimator, call.split, fold)
         result = way.run(call, unit.data, fold, estimator)
+    except _NotSharedError:
+        unit.take_back(before)
+        return None
     except Exception:  # noqa: BLE001 - scikit-learn's function runs the call again and deals with the error
-        unit.counters.clear()
-        unit.counters.update(before)
+        unit.take_back(before)
+        unit.counters["sharing_failed"] += 1
         return None
     detach(estimator)
     return result
@@ -83,6 +86,11 @@ class UnitWork:
         self.data = data
         self.counters = counters
         self._runs: dict[Hashable, tuple[Any, int]] = {}
+
+    def take_back(self, counters: Counters) -> None:
+        """Count as before a call that has to run once more."""
+        self.counters.clear()
+        self.counters.update(counters)
 
     def attach(self, estimator: Any, rows: Hashable) -> None:
         """Give an estimator that can share a `fit` for one call; `rows` names what it learns from."""
@@ -110,14 +118,14 @@ class UnitWork:
 
     def keep_runs(self) -> None:
         """Leave the models of this unit for later rounds: as they are, with what makes going on fast, or as bytes."""
-        store = runs_store(self.data)
+        cache = runs_cache(self.data)
         for key, (estimator, stage) in self._runs.items():
             n_bytes = getattr(estimator, "run_bytes", None)
-            if n_bytes is not None and (n_bytes <= _BYTES_KEPT_AS_THEY_ARE or store.is_half_empty_with(n_bytes)):
-                store.put(key, (estimator, stage), n_bytes)
+            if n_bytes is not None and (n_bytes <= _BYTES_KEPT_AS_THEY_ARE or cache.is_half_empty_with(n_bytes)):
+                cache.put(key, (estimator, stage), n_bytes)
             else:
                 saved = pickle.dumps((estimator, stage), pickle.HIGHEST_PROTOCOL)
-                store.put(key, saved, len(saved))
+                cache.put(key, saved, len(saved))
 
     def _fit_shared(
         self, estimator: Any, X: Any, y: Any, fit_params: Mapping[str, Any], rows: Hashable, fold: FoldRows | None
@@ -131,7 +139,11 @@ class UnitWork:
             if fold is not None and hasattr(prepared, "expect"):
                 prepared.expect(fold.train.X, fold.test.X)
             self._train(estimator, prepared, fit, (rows, fit.preparation, fit.run))
-        except Exception:  # noqa: BLE001 - the estimator's own fit raises the error that users know
+        except Exception:
+            if fold is not None:
+                raise
+            # The estimator's own fit raises the error that users know.
+            self.counters["sharing_failed"] += 1
             return False
         return True
 
@@ -142,7 +154,7 @@ class UnitWork:
             prepared = estimator.prepare(X, y, **fit_params) if received is None else received()
             return prepared, int(getattr(prepared, "n_bytes", 0))
 
-        prepared, is_new = rows_store(self.data).get_or_make(key, prepare)
+        prepared, is_new = rows_cache(self.data).get_or_make(key, prepare)
         self.counters["folds_prepared" if is_new and received is None else "preparations_saved"] += 1
         return prepared
 
@@ -163,7 +175,7 @@ class UnitWork:
     def _earlier(self, key: Hashable) -> tuple[Any, int]:
         if key in self._runs:
             return self._runs[key]
-        saved = runs_store(self.data).take(key)
+        saved = runs_cache(self.data).take(key)
         if isinstance(saved, bytes):
             saved = pickle.loads(saved)  # noqa: S301 - written by this process
         return (None, 0) if saved is None else saved

@@ -8,9 +8,10 @@ from typing import Literal, TypeAlias, get_args
 import numpy as np
 import numpy.typing as npt
 
+from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.model import IntArray
-from dmlgbm.neural.random_numbers import hash_of, permutation, uniform
+from dmlgbm.neural.random_numbers import permutation, uniform
 
 Partition: TypeAlias = Literal["iid", "classes", "dirichlet"]
 

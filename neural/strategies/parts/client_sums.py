@@ -64,7 +64,7 @@ def robust_aggregate(
 
 def secure_sum(context: RankContext, updates: Sequence[ClientUpdate], bits: int, divisor: float | None) -> FloatArray:
     """As `weighted_sum`, but ranks see masked vectors only; sums are in fixed point with `bits` after the point."""
-    numbers = _gathered(context, np.array([[update.client] for update in updates], np.int64).reshape(-1, 1))[:, 0]
+    numbers = _gather_rows(context, np.array([[update.client] for update in updates], np.int64).reshape(-1, 1))[:, 0]
     places = {int(number): place for place, number in enumerate(np.sort(numbers))}
     n_clients = len(places)
     if not n_clients:
@@ -72,8 +72,8 @@ def secure_sum(context: RankContext, updates: Sequence[ClientUpdate], bits: int,
     threshold = -(-2 * n_clients // 3)
     clients = [MaskingClient(places[update.client], n_clients, threshold) for update in updates]
     order = [client.number for client in clients]
-    publics = _exchanged(context, order, [client.publics() for client in clients])
-    parcels = _exchanged(context, order, [client.parcels(publics) for client in clients])
+    publics = _gather_messages(context, order, [client.publics() for client in clients])
+    parcels = _gather_messages(context, order, [client.parcels(publics) for client in clients])
     for client in clients:
         client.receive(parcels)
     total = np.zeros(len(_zeros(context)) + 1, np.uint64)
@@ -87,7 +87,7 @@ def secure_sum(context: RankContext, updates: Sequence[ClientUpdate], bits: int,
     total = _sum_over_ranks(context, total)
     here = arrived.astype(bool).tolist()
     left = [client for client in clients if here[client.number]]
-    messages = _exchanged(context, [client.number for client in left], [client.revealed(here) for client in left])
+    messages = _gather_messages(context, [client.number for client in left], [client.revealed(here) for client in left])
     holders = [place for place in range(n_clients) if here[place]]
     plain = unmasked(total, here, publics, dict(zip(holders, messages, strict=True)), threshold)
     sums = from_ring(plain, bits)
@@ -108,18 +108,18 @@ def _sum_over_ranks(context: RankContext, values: npt.NDArray[Any]) -> npt.NDArr
         return context.communicator.all_reduce(values)
 
 
-def _gathered(context: RankContext, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _gather_rows(context: RankContext, rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
     if context.world_size == 1:
         return rows
     with context.history.waiting():
         return np.concatenate(context.communicator.all_gather_unequal(rows))
 
 
-def _exchanged(context: RankContext, numbers: Sequence[int], messages: Sequence[bytes]) -> list[bytes]:
+def _gather_messages(context: RankContext, numbers: Sequence[int], messages: Sequence[bytes]) -> list[bytes]:
     """The messages of the clients of all ranks, in the order of the clients."""
-    size = _gathered(context, np.array([[len(message)] for message in messages], np.int64).reshape(-1, 1))
+    size = _gather_rows(context, np.array([[len(message)] for message in messages], np.int64).reshape(-1, 1))
     width = int(size[0, 0]) if len(size) else 0
     table = np.frombuffer(b"".join(messages), np.uint8).reshape(len(messages), width)
-    everyone = _gathered(context, np.array(numbers, np.int64).reshape(-1, 1))[:, 0]
-    rows = _gathered(context, table)
+    everyone = _gather_rows(context, np.array(numbers, np.int64).reshape(-1, 1))[:, 0]
+    rows = _gather_rows(context, table)
     return [rows[row].tobytes() for row in np.argsort(everyone)]

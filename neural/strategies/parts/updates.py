@@ -46,8 +46,8 @@ class UpdateSum:
             return values
         if self.send_above:
             return self._filtered(context, key, values)
-        if context.exchange.compressor is None:
-            return context.exchange.sum(key, values)
+        if context.channel.compressor is None:
+            return context.channel.all_reduce(key, values)
         return sum_by_parts(context, key, values)
 
     def _filtered(self, context: RankContext, key: str, values: FloatArray) -> FloatArray:
@@ -70,7 +70,7 @@ def sum_by_parts(context: RankContext, key: str, values: FloatArray) -> FloatArr
     total = np.empty_like(values)
     model = context.model
     for part in model.parts:
-        part_sum = context.exchange.sum(f"{key} {part.name}", model.view(values, part))
+        part_sum = context.channel.all_reduce(f"{key} {part.name}", model.view(values, part))
         total[part.start : part.stop] = part_sum.reshape(-1)
     rest = len(model.parameters)
     if rest < len(values):

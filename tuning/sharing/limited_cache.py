@@ -20,7 +20,7 @@ SLICES_BYTES = 64 << 20
 RUNS_BYTES = 48 << 20
 
 
-class Store:
+class LimitedCache:
     """Values by key; those that nobody has asked for the longest go first when the limit is reached."""
 
     def __init__(self, max_bytes: int) -> None:
@@ -75,19 +75,19 @@ class Store:
         return value
 
 
-def rows_store(data: SearchData) -> Store:
+def rows_cache(data: SearchData) -> LimitedCache:
     """Prepared folds and transformed ones."""
-    store: Store = data.memory.setdefault("shared rows", Store(ROWS_BYTES))
-    return store
+    cache: LimitedCache = data.memory.setdefault("shared rows", LimitedCache(ROWS_BYTES))
+    return cache
 
 
-def slices_store(data: SearchData) -> Store:
+def slices_cache(data: SearchData) -> LimitedCache:
     """Rows of folds."""
-    store: Store = data.memory.setdefault("rows of folds", Store(SLICES_BYTES))
-    return store
+    cache: LimitedCache = data.memory.setdefault("rows of folds", LimitedCache(SLICES_BYTES))
+    return cache
 
 
-def runs_store(data: SearchData) -> Store:
+def runs_cache(data: SearchData) -> LimitedCache:
     """Models that may be taken further in a later round, some of them as bytes."""
-    store: Store = data.memory.setdefault("shared runs", Store(RUNS_BYTES))
-    return store
+    cache: LimitedCache = data.memory.setdefault("shared runs", LimitedCache(RUNS_BYTES))
+    return cache

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from dmlgbm.collectives.compression import Compressor, GatheredCodec, RankGroup
 
 
-class Exchange:
+class GradientChannel:
     """Plain sums, or those of a codec with error feedback. Time spent here counts as waiting."""
 
     def __init__(self, communicator: Communicator, history: RankHistory, compressor: Compressor | None = None) -> None:
@@ -25,21 +25,21 @@ class Exchange:
         self.compressor = compressor
         self._history = history
 
-    def sum(self, key: str, array: FloatArray, out: FloatArray | None = None) -> FloatArray:
+    def all_reduce(self, key: str, array: FloatArray, out: FloatArray | None = None) -> FloatArray:
         """The sum over ranks; the same bits on each. `out` may be `array`."""
         with self._history.waiting():
-            return self._sum(key, array, out)
+            return self._all_reduce(key, array, out)
 
-    def start_sum(self, key: str, array: FloatArray, out: FloatArray) -> Handle[FloatArray]:
+    def start_all_reduce(self, key: str, array: FloatArray, out: FloatArray) -> Handle[FloatArray]:
         """Start a sum that goes on while the caller computes; neither array may be touched before `wait`."""
-        return self.communicator.start(self._sum, key, array, out)
+        return self.communicator.start(self._all_reduce, key, array, out)
 
     def wait(self, handle: Handle[FloatArray]) -> FloatArray:
         """What a started sum has come to."""
         with self._history.waiting():
             return handle.wait()
 
-    def _sum(self, key: str, array: FloatArray, out: FloatArray | None) -> FloatArray:
+    def _all_reduce(self, key: str, array: FloatArray, out: FloatArray | None) -> FloatArray:
         if self.compressor is None:
             return self.communicator.all_reduce(array, out=out)
         from dmlgbm.collectives.compression import compressed_all_reduce
