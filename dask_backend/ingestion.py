@@ -149,7 +149,7 @@ def cut_bins(
 
 
 @dataclass(frozen=True)
-class TrainingRows:
+class RowsToBin:
     """The training rows of a session, ready to be binned wherever they are needed."""
 
     rows: PartitionRowSet

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 Estimator = TypeVar("Estimator", bound="BoostedTrees")
 NamedSet = tuple[str, "RowSet"]
+Training = Callable[["ClusterJob[Any]", Sequence[Callback]], "ClusterResult"]
 
 
 class Place(Protocol):
@@ -67,8 +68,9 @@ class Place(Protocol):
     def digest(self, rows: Any, name: str) -> int:
         """A number that is the same for sets of the same rows in the same order."""
 
-    def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
-        """Train there."""
+    @property
+    def train(self) -> Training:
+        """What trains there."""
 
 
 def fit_collection(

@@ -7,6 +7,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -30,9 +31,7 @@ from dmlgbm.sklearn_api.watching.stopping import row_digest
 if TYPE_CHECKING:
     from dmlgbm.dask_backend.cluster import Cluster
     from dmlgbm.dask_backend.ingestion import PartitionRowSet, PartitionSource
-    from dmlgbm.gbdt.callbacks import Callback
     from dmlgbm.gbdt.parameters import BinningParameters
-    from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
     from dmlgbm.gbdt.ranks.row_set import RowSet, RowsOf
 
 # Partitions that take more than this share of the workers' memory are read again for every step.
@@ -47,8 +46,10 @@ class DaskPlace:
     """The workers of a Dask client, or this process: where partitions are read, and where ranks train on them."""
 
     def __init__(self, cluster: Cluster, session: str) -> None:
+        from dmlgbm.dask_backend.train import train_on_cluster
+
         self._cluster = cluster
-        self._session = session
+        self.train = partial(train_on_cluster, cluster, session)
 
     def is_collection(self, X: Any) -> bool:
         return is_dask_collection(X)
@@ -70,11 +71,6 @@ class DaskPlace:
             (rows.rows_of, rows.parts_of(share), rows.rules, cut, first) for share, (cut, first) in enumerate(shares)
         ]
         return joined_digests(self._cluster.gather(self._cluster.map(_digest_of, arguments, f"compare-{name}")))
-
-    def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
-        from dmlgbm.dask_backend.train import train_on_cluster
-
-        return train_on_cluster(self._cluster, self._session, job, callbacks)
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 from dmlgbm.gbdt.data.rows import Rows
@@ -26,8 +27,6 @@ from dmlgbm.spark_backend.row_sets import FrameRowSet, FrameSource, LocalSource,
 from dmlgbm.spark_backend.train import train_on_spark
 
 if TYPE_CHECKING:
-    from dmlgbm.gbdt.callbacks import Callback
-    from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
     from dmlgbm.gbdt.ranks.row_set import RowsOf
 
 
@@ -36,6 +35,7 @@ class SparkPlace:
 
     def __init__(self, X: Any, session: str) -> None:
         self._cluster = SparkCluster(X, session)
+        self.train = partial(train_on_spark, self._cluster)
 
     def is_collection(self, X: Any) -> bool:
         return is_spark_frame(X)
@@ -59,9 +59,6 @@ class SparkPlace:
 
     def digest(self, rows: FrameRowSet, name: str) -> int:
         return joined_digests(rows.shares().map(Digesting(tuple(rows.first_rows))).collect())
-
-    def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
-        return train_on_spark(self._cluster, job, callbacks)
 
     def __enter__(self) -> Self:
         return self
