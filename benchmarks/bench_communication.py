@@ -19,11 +19,13 @@ from benchmarks.marked_section import markdown_table, write_section
 from benchmarks.run import PROJECT, start_results
 from dmlgbm.collectives import Communicator
 from dmlgbm.collectives.joining.launch import run_threads
-from dmlgbm.gbdt.data.partition_binning import bin_partition, plan_bins, sample_rows, summarise_columns
+from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.data.partition_binning import plan_bins, sample_rows, summarise_columns
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import NumericColumn, Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
-from dmlgbm.gbdt.ranks.rank import PartitionRows, RankData, RankPartition, RankResult, RankTask, train_rank
+from dmlgbm.gbdt.ranks.rank import RankData, RankPartition, RankResult, RankTask, train_rank
 
 COMMUNICATION = "communication"
 SECTION = "communication"
@@ -93,13 +95,13 @@ def _trained(n_rows: int, n_features: int, n_ranks: int, n_leaves: int, mode: Mo
     data = [
         RankData.assembled(
             plan,
-            [RankPartition(bin_partition(table, plan, first_row_number=start), PartitionRows(target[start:stop]))],
+            [RankPartition.of(Rows(table, target[start:stop]), plan, start)],
         )
         for table, (start, stop) in zip(tables, pairwise(bounds), strict=True)
     ]
     parameters = TrainParameters(n_estimators=N_TREES, num_leaves=n_leaves, n_threads=1)
-    categories = (None,) * n_features
-    task = RankTask(parameters, ObjectiveSettings("binary"), plan, None, categories, n_rows, tree_learner=mode)
+    columns = Columns.of(tables[0])
+    task = RankTask(parameters, ObjectiveSettings("binary"), plan, columns, n_rows, tree_learner=mode)
 
     def train(communicator: Communicator) -> RankResult:
         return train_rank(communicator, data[communicator.rank], task)

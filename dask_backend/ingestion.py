@@ -19,12 +19,11 @@ from dmlgbm.dask_backend.row_inputs import PartitionInputs, ReadFunction
 from dmlgbm.dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
 from dmlgbm.dask_backend.worker_threads import threads_of_task
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.evaluation import start_scores
+from dmlgbm.gbdt.boosting.evaluation import EvaluationPart
 from dmlgbm.gbdt.data.partition_binning import (
     BinningPlan,
     ColumnSummary,
     SampledRows,
-    bin_partition,
     plan_bins,
     sample_candidates,
     sample_rows,
@@ -33,7 +32,7 @@ from dmlgbm.gbdt.data.partition_binning import (
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.ranks.checkpoints import rows_digest
 from dmlgbm.gbdt.ranks.losses import RanksLostError
-from dmlgbm.gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
+from dmlgbm.gbdt.ranks.rank import RankPartition
 from dmlgbm.gbdt.ranks.row_set import RowSet, RowsOf
 from dmlgbm.gbdt.threads import Workers
 
@@ -150,7 +149,7 @@ def cut_bins(
 
 
 @dataclass(frozen=True)
-class TrainingRows:
+class RowsToBin:
     """The training rows of a session, ready to be binned wherever they are needed."""
 
     rows: PartitionRowSet
@@ -228,7 +227,7 @@ def place_evaluation(
 def _sampled(
     rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int, n_total: int, parameters: BinningParameters
 ) -> SampledRows:
-    rows = rows_of(aligned(parts), rules, cut)
+    rows = rows_of(*aligned((parts, rules, cut)))
     return sample_rows(
         rows.table, first_row_number=first_row, n_total_rows=n_total, parameters=parameters, weight=rows.weight
     )
@@ -244,7 +243,7 @@ def _sampled_candidates(
     parameters: BinningParameters,
 ) -> SampledRows:
     partition, rows = aligned(candidates)
-    data = rows_of([partition], rules, cut)
+    data = rows_of([partition], *aligned((rules, cut)))
     return sample_candidates(
         data.table,
         rows,
@@ -276,26 +275,21 @@ def _binned(
     plan: BinningPlan,
     initial_model: Booster | None,
 ) -> Receipt:
-    rows, plan = rows_of(aligned(parts), rules, cut), aligned(plan)
+    rows, plan = rows_of(*aligned((parts, rules, cut))), aligned(plan)
     address = this_worker()
     with Workers(threads_of_task(1)) as workers:
-        binned = bin_partition(rows.table, plan, first_row_number=first_row, workers=workers)
-        start = None
-        if initial_model is not None:
-            start = start_scores(aligned(initial_model), rows.table, rows.init_score, workers)
-    if not binned.clashing:
-        beside = PartitionRows(rows.target, rows.weight, rows.init_score, rows.group_starts, start)
-        store_of(session, address).partitions[share] = RankPartition(binned, beside)
+        partition = RankPartition.of(rows, plan, first_row, aligned(initial_model), workers)
+    clashing = partition.binned.clashing
+    if not clashing:
+        store_of(session, address).partitions[share] = partition
     digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score))
-    return Receipt(share, address, digest, binned.clashing)
+    return Receipt(share, address, digest, clashing)
 
 
 def _watched(
     session: str, number: int, share: int, rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int
 ) -> Receipt:
-    rows = rows_of(aligned(parts), rules, cut)
+    rows = rows_of(*aligned((parts, rules, cut)))
     address = this_worker()
-    store_of(session, address).evaluation[number, share] = EvaluationPart(
-        rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts, first_row
-    )
+    store_of(session, address).evaluation[number, share] = EvaluationPart(rows, first_row)
     return Receipt(share, address)

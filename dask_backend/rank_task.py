@@ -26,8 +26,9 @@ from dmlgbm.collectives import (
 )
 from dmlgbm.dask_backend.alignment import aligned
 from dmlgbm.dask_backend.worker_store import WorkerStore, drop_store, store_of
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.callbacks import TrainingState
-from dmlgbm.gbdt.ranks.rank import Checkpoint, RankEvaluationSet, RankResult, RankTask, train_rank
+from dmlgbm.gbdt.ranks.rank import Checkpoint, RankResult, RankTask, train_rank
 from dmlgbm.gbdt.ranks.rank_threads import threads_of_rank
 
 _WATCH_SECONDS = 0.25
@@ -233,10 +234,10 @@ def join_ranks(running: RunningRank, rank: int, worker: Any) -> Iterator[Communi
 
 def rank_evaluation_sets(
     names: Sequence[str], shares: Sequence[tuple[int, int]], store: WorkerStore
-) -> list[RankEvaluationSet]:
+) -> list[EvaluationSet]:
     """All evaluation sets, with the parts that this worker holds."""
     return [
-        RankEvaluationSet(name, store.evaluation_parts([each for each in shares if each[0] == number]))
+        EvaluationSet(name, store.evaluation_parts([each for each in shares if each[0] == number]))
         for number, name in enumerate(names)
     ]
 

@@ -15,7 +15,7 @@ from typing import Any
 
 from dmlgbm.collectives import Hub
 from dmlgbm.dask_backend.cluster import HERE, Cluster, DaskCluster
-from dmlgbm.dask_backend.ingestion import PartitionRowSet, TrainingRows, cut_bins, place_evaluation
+from dmlgbm.dask_backend.ingestion import PartitionRowSet, RowsToBin, cut_bins, place_evaluation
 from dmlgbm.dask_backend.rank_task import RankOrder, RankPlace, rank_evaluation_sets
 from dmlgbm.dask_backend.session import run_ranks
 from dmlgbm.dask_backend.worker_store import drop_store, held_shares, store_of
@@ -41,7 +41,7 @@ def train_on_cluster(
     """Train; whatever happens, the workers keep nothing of it."""
     try:
         summaries = cut_bins(cluster, job.training, job.columns.n_features, job.binning)
-        rows = TrainingRows(job.training, summaries, job.initial_model)
+        rows = RowsToBin(job.training, summaries, job.initial_model)
         plan, receipts = rows.bin_everywhere(cluster, session)
         run = _Run(cluster, session, job, rows, plan, callbacks)
         digest = sum(receipt.digest for receipt in receipts)
@@ -59,7 +59,7 @@ class _Run:
         cluster: Cluster,
         session: str,
         job: ClusterJob[PartitionRowSet],
-        rows: TrainingRows,
+        rows: RowsToBin,
         plan: BinningPlan,
         callbacks: Sequence[Callback],
     ) -> None:

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dmlgbm.dask_backend.cluster import HERE
+from dmlgbm.gbdt.boosting.evaluation import EvaluationPart
 from dmlgbm.gbdt.data.partition_binning import BinningPlan
-from dmlgbm.gbdt.ranks.rank import EvaluationPart, RankData, RankPartition
+from dmlgbm.gbdt.ranks.rank import RankData, RankPartition
 
 _lock = threading.Lock()
 _stores: dict[tuple[str, str], WorkerStore] = {}

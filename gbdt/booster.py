@@ -13,7 +13,8 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.data.table import CategoricalColumn, Category, Column, Table
+from dmlgbm.gbdt.data.columns import Categories, Columns
+from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.model.forest import Forest
 from dmlgbm.gbdt.model.model_file import ModelFileError, model_bytes, parse_model_bytes
 from dmlgbm.gbdt.model.tree import TREE_ARRAYS, Tree
@@ -34,10 +35,21 @@ class Booster:
     trees: tuple[Tree, ...]
     base_scores: npt.NDArray[np.float64]
     objective: str
-    n_features: int
-    feature_names: tuple[str, ...] | None
-    categories: tuple[tuple[Category, ...] | None, ...]  # of each feature, None for numbers
+    columns: Columns
     metadata: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def n_features(self) -> int:
+        return self.columns.n_features
+
+    @property
+    def feature_names(self) -> tuple[str, ...] | None:
+        return self.columns.names
+
+    @property
+    def categories(self) -> Categories:
+        """Of each feature, None for numbers."""
+        return self.columns.categories
 
     @property
     def n_outputs(self) -> int:
@@ -110,14 +122,6 @@ class Booster:
         gains = np.concatenate([np.zeros(0), *(tree.gain for tree in self.trees)])
         return np.bincount(features, None if kind == "split" else gains, self.n_features).astype(np.float64)
 
-    def encode(self, table: Table, handle_unknown: Literal["missing", "error"]) -> Table:
-        """The table with its categories renumbered as in training; unknown ones are missing, or an error."""
-        columns = tuple(
-            column if known is None else _encoded(column, known, table.name_of(feature), handle_unknown)
-            for feature, (column, known) in enumerate(zip(table.columns, self.categories, strict=True))
-        )
-        return replace(table, columns=columns)
-
     def to_bytes(self) -> bytes:
         """The model file's content; equal models have equal bytes."""
         trees = self.trees
@@ -157,9 +161,7 @@ class Booster:
             trees=trees,
             base_scores=arrays["base_scores"],
             objective=str(header["objective"]),
-            n_features=int(header["n_features"]),
-            feature_names=None if names is None else tuple(names),
-            categories=categories,
+            columns=Columns(None if names is None else tuple(names), categories),
             metadata=header["metadata"],
         )
 
@@ -182,20 +184,6 @@ class Booster:
     def __getstate__(self) -> dict[str, Any]:
         """Everything but the forest, which is made again on first use."""
         return {name: value for name, value in self.__dict__.items() if name != "forest"}
-
-
-def _check_same_kind(categories: tuple[Category, ...], known: tuple[Category, ...], label: str) -> None:
-    """Text never equals a number: all values would silently count as unknown."""
-    now_text = [isinstance(category, str) for category in categories]
-    then_text = [isinstance(category, str) for category in known]
-    if not now_text or not then_text:
-        return
-    if all(then_text) and not any(now_text):
-        raise TypeError(f"column {label} held text when the model was trained, but now holds numbers: pass it as text.")
-    if all(now_text) and not any(then_text):
-        raise TypeError(
-            f"column {label} held numbers when the model was trained, but now holds text: pass it as numbers."
-        )
 
 
 def _joined(parts: Sequence[npt.NDArray[Any]], name: str) -> npt.NDArray[Any]:
@@ -235,23 +223,3 @@ def _split_trees(arrays: dict[str, npt.NDArray[Any]]) -> tuple[Tree, ...]:
         parts["categories"] = arrays["categories"][codes[0] : codes[-1]]
         trees.append(Tree(**parts))
     return tuple(trees)
-
-
-def _encoded(
-    column: Column, known: tuple[Category, ...], label: str, handle_unknown: Literal["missing", "error"]
-) -> CategoricalColumn:
-    if not isinstance(column, CategoricalColumn):
-        raise TypeError(f"column {label} was categorical when the model was trained, but now holds numbers.")
-    if column.categories == known:
-        return column
-    _check_same_kind(column.categories, known, label)
-    code_of = {category: code for code, category in enumerate(known)}
-    codes = np.array([code_of.get(category, -1) for category in column.categories] + [-1], np.int32)
-    present = np.unique(column.codes)
-    unknown = [column.categories[code] for code in present if code >= 0 and codes[code] < 0]
-    if unknown and handle_unknown == "error":
-        raise ValueError(
-            f"column {label} has the category {unknown[0]!r}, which training did not see; "
-            'handle_unknown="missing" treats such values as missing.'
-        )
-    return CategoricalColumn(codes[column.codes], known)

@@ -12,10 +12,12 @@ import numpy.typing as npt
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator, start_scores
 from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, local_run, loss_over
-from dmlgbm.gbdt.boosting.loop import TrainingResult, TrainingRows, boost
+from dmlgbm.gbdt.boosting.loop import TrainingResult, boost
 from dmlgbm.gbdt.callbacks import Callback
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
-from dmlgbm.gbdt.data.table import CategoricalColumn, Table
+from dmlgbm.gbdt.data.rows import Rows
+from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.growth.grower import TreeGrower
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import ObjectiveSettings
@@ -31,30 +33,24 @@ TableBinner: TypeAlias = Callable[[Table, BinningParameters, Workers, FloatArray
 def train(
     parameters: TrainParameters,
     binning: BinningParameters,
-    table: Table,
+    rows: Rows,
     objective: ObjectiveSettings,
     *,
-    target: FloatArray,
-    weight: FloatArray | None = None,
-    init_score: FloatArray | None = None,
-    group_starts: npt.NDArray[np.int64] | None = None,
     evaluation_sets: Sequence[EvaluationSet] = (),
     metrics: Sequence[Metric] = (),
     callbacks: Sequence[Callback] = (),
     initial_model: Booster | None = None,
     binner: TableBinner = bin_table,
 ) -> TrainingResult:
-    """Train on a table. With `initial_model`, `n_estimators` more iterations are added to it; `binner` may remember."""
-    rows = TrainingRows(target, weight, init_score, group_starts)
+    """Train on rows. With `initial_model`, `n_estimators` more iterations are added to it; `binner` may remember."""
     _announce_growth()
     with Workers(parameters.n_threads) as workers:
-        dataset = binner(table, binning, workers, weight)
+        dataset = binner(rows.table, binning, workers, rows.weight)
         loss = loss_over(rows, objective, parameters.precision)
-        categories = tuple(c.categories if isinstance(c, CategoricalColumn) else None for c in table.columns)
-        start = initial_model or empty_model(loss, table.names, categories, first_scores=init_score is None)
+        start = initial_model or empty_model(loss, Columns.of(rows.table), first_scores=rows.init_score is None)
         check_outputs(start, loss)
-        scores = start_scores(start, table, init_score, workers)
-        evaluators = [Evaluator(one.name, [one], start, metrics, workers) for one in evaluation_sets]
+        scores = start_scores(start, rows, workers)
+        evaluators = [Evaluator(one, start, metrics, workers) for one in evaluation_sets]
         with local_run(parameters, dataset, loss, rows, scores, workers) as run:
             return boost(run, start, evaluators, callbacks)
 

@@ -1,6 +1,6 @@
 """The scikit-learn estimators: they check what the user passes, train with the engine and store the result.
 
-The one idea: everything about the rows (X, y, weights, groups) becomes plain numpy arrays in `RowData` before anything
+The one idea: everything about the rows (X, y, weights, groups) becomes plain numpy arrays in `Rows` before anything
 is trained; each of the files here checks one kind of input and words its errors.
 
 The estimators are loaded when they are asked for: workers that only read partitions do without scikit-learn, which

@@ -1,6 +1,6 @@
 """What the three estimators share: parameters, one way to train, one way to predict, saving.
 
-An estimator turns what the user passes into the engine's own types (`RowData`), trains, and stores the result. Nothing
+An estimator turns what the user passes into the engine's own types (`Rows`), trains, and stores the result. Nothing
 is stored before training has succeeded, so a failed `fit` leaves a fitted estimator as it was. Then all of it is stored
 by one assignment, and a prediction reads it once: another thread may predict while this one fits.
 """
@@ -20,6 +20,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.atomic_file import write_atomically
@@ -29,16 +31,14 @@ from dmlgbm.sklearn_api.clusters.partitions import Target
 from dmlgbm.sklearn_api.continuation import Start, starting_point
 from dmlgbm.sklearn_api.dispatch import snapshot, warn_of_cluster_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
-from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows, boost, n_outputs_of
+from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows, train_booster
 from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
 from dmlgbm.sklearn_api.parameters.names import canonical_parameters, parameter_names, stored_parameters
 from dmlgbm.sklearn_api.parameters.values import EngineParameters, Stretch, engine_parameters
 from dmlgbm.sklearn_api.predicting import TreePredictions
-from dmlgbm.sklearn_api.rows.columns import columns_of
-from dmlgbm.sklearn_api.rows.holdout import Split, numbered, taken
-from dmlgbm.sklearn_api.rows.labels import Labels
-from dmlgbm.sklearn_api.rows.row_data import RowData
-from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
+from dmlgbm.sklearn_api.rows.holdout import Split
+from dmlgbm.sklearn_api.rows.labels import Labels, numbers_of_known_labels
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, group_boundaries, numeric_target
 from dmlgbm.sklearn_api.rows.weightless_rows import weighing_rows
 from dmlgbm.sklearn_api.saved_state import saved_state
 from dmlgbm.sklearn_api.sharing.work_sharing import WorkSharing
@@ -120,18 +120,12 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     # Training.
 
     @abstractmethod
-    def _split(
-        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
-    ) -> tuple[Split, Split | None]:
-        """The rows (and queries) to learn from and those that early stopping watches without an evaluation set."""
+    def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
+        """The rows to learn from and those that early stopping watches without an evaluation set."""
 
     @abstractmethod
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
         """What is minimised."""
-
-    @abstractmethod
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
-        """An evaluation set in the engine's types, its columns matched to those of the training table."""
 
     def _engine_parameters(self, changes: Mapping[str, Any] = _NOTHING, *, has_sets: bool = False) -> EngineParameters:
         """The parameters, with the `changes` that the arguments of `fit` make."""
@@ -154,15 +148,26 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     def _training_table(self, X: Any, start: Start, settings: FitSettings) -> Table:
         if start.booster is None:
             return settings.training_table(X)
-        settings.require_names(start.booster)
-        return self._table_like(start.booster, X)
+        settings.require_names(start.booster.columns)
+        return self._table_like(start.booster.columns, X)
 
-    def _weighing_rows(self, rows: RowData, X: Any, start: Start) -> RowData:
+    def _weighing_rows(self, rows: Rows, X: Any, start: Start) -> Rows:
         """The rows of X whose weight is not zero; a model that is continued has its categories already."""
         return weighing_rows(rows, listed_categories(X) if start.booster is None else None)
 
-    def _evaluation_table(self, given: GivenSet, columns: Booster) -> Table:
-        return self._table_like(columns, given.X, name=f"X of {given.label}")
+    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedRows:
+        """An evaluation set in the engine's types, its columns matched to those of the training table."""
+        rows = given.rows
+        table = self._table_like(columns, rows.X, name=rows.called("X"))
+        if classes is None:
+            target = numeric_target(rows.y, table.n_rows, rows.called("y"))
+        else:
+            target = numbers_of_known_labels(rows.y, table.n_rows, classes, rows.called("y"))
+        group_starts = None
+        if self._needs_queries:
+            names = rows.called("group"), rows.called("qid")
+            group_starts = group_boundaries(rows.group, rows.qid, table.n_rows, names)
+        return given.name, rows.checked(table, target, n_outputs, group_starts)
 
     def _fit_rows(self, fit: CheckedFit) -> Self:
         """Train on rows that have been checked, and store the result."""
@@ -172,31 +177,29 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
             learnt_from, watched = self._set_aside(fit.training, parameters.train.seed)
         warn_of_cluster_parameters(self)
         warn_of_unused_metric(settings.eval_metric, watched)
-        columns = columns_of(fit.training.table)
-        result = boost(
-            parameters.for_rows(learnt_from.table.n_rows),
+        result = train_booster(
+            parameters.for_rows(learnt_from.n_rows),
             objective,
             learnt_from,
             watched,
             fit.start,
             eval_metric=settings.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
-            scorers=scorer_metrics(self, objective, columns, fit.classes, n_outputs_of(objective)),
+            scorers=scorer_metrics(self, objective, Columns.of(fit.training.table), fit.classes),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
             binner=fit.binner,
         )
-        warn_of_constant_model(result.booster, learnt_from.table.n_rows, parameters.train)
+        warn_of_constant_model(result.booster, learnt_from.n_rows, parameters.train)
         self._store(result, fit.classes)
         return self
 
-    def _set_aside(self, training: RowData, seed: int) -> tuple[RowData, list[NamedRows]]:
+    def _set_aside(self, training: Rows, seed: int) -> tuple[Rows, list[NamedRows]]:
         """The rows to learn from, and those that early stopping watches where `fit` got none."""
         if self.validation_fraction is None:
             return training, [(TRAINING, training)]
-        rows, groups = self._split(training.table.n_rows, training.target, training.group_starts, seed)
-        watched = taken(training, rows.validation, groups and groups.validation)
-        return taken(numbered(training), rows.training, groups and groups.training), [("validation", watched)]
+        rows = self._split(training.n_rows, training.target, training.group_starts, seed)
+        return training.numbered().take(rows.training), [("validation", training.take(rows.validation))]
 
     def _share_to_watch(self) -> float:
         assert self.validation_fraction is not None

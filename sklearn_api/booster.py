@@ -9,8 +9,8 @@ from dmlgbm.gbdt import booster as engine
 from dmlgbm.gbdt.objectives import transform
 from dmlgbm.gbdt.system.atomic_file import write_atomically
 from dmlgbm.sklearn_api.parameters.values import Stretch, n_threads_of
-from dmlgbm.sklearn_api.rows.columns import table_like
 from dmlgbm.sklearn_api.rows.targets import FloatArray
+from dmlgbm.sklearn_api.tables.matching import table_like
 
 
 class Booster(engine.Booster):
@@ -49,7 +49,7 @@ class Booster(engine.Booster):
         `num_iteration` iterations from `start_iteration` on are added up, all of them by default. `raw_score` gives the
         scores before any link function.
         """
-        table = table_like(X, self, "missing", estimator_name=type(self).__name__)
+        table = table_like(X, self.columns, "missing", estimator_name=type(self).__name__)
         stretch = Stretch.asked(start_iteration, num_iteration, self.n_iterations)
         score = self.raw_scores(
             table,

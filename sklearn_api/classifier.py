@@ -9,31 +9,29 @@ from typing import Any, Literal, Self
 
 from sklearn.base import ClassifierMixin
 
-from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
-from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput, fit_collection
+from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
-from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows, n_outputs_of
+from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
 from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import ClassPredictions
-from dmlgbm.sklearn_api.rows.columns import columns_of
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.holdout import Split, split_classes
 from dmlgbm.sklearn_api.rows.labels import (
     Labels,
     class_weights,
     encoded_labels,
-    numbers_of_known_labels,
     require_two_weighted_classes,
 )
-from dmlgbm.sklearn_api.rows.row_data import RowData
-from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, score_matrix, weight_vector
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
-from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet, given_sets
+from dmlgbm.sklearn_api.watching.evaluation_sets import given_sets
 
 
 @documented
@@ -122,9 +120,9 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         """Train on the rows of X and their class labels y."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
         settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
+        rows = GivenRows(X, y, sample_weight, init_score)
         if is_collection(X):
-            given_rows = CollectionInput(X, y, sample_weight, init_score)
-            return fit_collection(self, given_rows, given, init_model, settings, client)
+            return fit_collection(self, rows, given, init_model, settings, client)
         refuse_client(client)
         parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
@@ -132,14 +130,12 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         classes, target = encoded_labels(y, table.n_rows)
         start.require_same_classes(classes)
         objective = self._objective_settings(len(classes))
-        scores = score_matrix(init_score, table.n_rows, n_outputs_of(objective))
-        rows = RowData(table, target, weight_vector(sample_weight, table.n_rows), scores)
-        rows = self._weighing_rows(rows, X, start)
-        weight = class_weights(self.class_weight, classes, rows.target, rows.weight)
-        require_two_weighted_classes(classes, rows.target, weight)
-        training = replace(rows, weight=weight)
-        columns = settings.matched_to(columns_of(training.table))
-        watched = [self._watched(each, columns, classes, n_outputs_of(objective)) for each in given]
+        training = self._weighing_rows(rows.checked(table, target, objective.n_outputs), X, start)
+        weight = class_weights(self.class_weight, classes, training.target, training.weight)
+        require_two_weighted_classes(classes, training.target, weight)
+        training = replace(training, weight=weight)
+        columns = settings.matched_to(Columns.of(training.table))
+        watched = [self._watched(each, columns, classes, objective.n_outputs) for each in given]
         return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings, classes))
 
     @property
@@ -156,17 +152,5 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
             raise ValueError(f"objective='binary' is for two classes, but y holds {n_classes}: use 'multiclass'.")
         return ObjectiveSettings(name, n_classes=n_classes, max_delta_step=step_limit(self.max_delta_step))
 
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
-        assert classes is not None
-        table = self._evaluation_table(given, columns)
-        return given.name, RowData(
-            table,
-            numbers_of_known_labels(given.y, table.n_rows, classes, f"y of {given.label}"),
-            weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
-            score_matrix(given.init_score, table.n_rows, n_outputs, f"eval_init_score of {given.label}"),
-        )
-
-    def _split(
-        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
-    ) -> tuple[Split, Split | None]:
-        return split_classes(target, self._share_to_watch(), seed), None
+    def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
+        return split_classes(target, self._share_to_watch(), seed)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.sklearn_api.saved_state import booster_from_file, saved_best_iteration, saved_classes
 
@@ -40,11 +41,12 @@ class Start:
                 f"y holds the classes {classes.tolist()}, but the model to go on from was fitted with {self.classes}."
             )
 
-    def require_same_objective(self, name: str, n_outputs: int) -> None:
+    def require_same_objective(self, objective: ObjectiveSettings) -> None:
         """Trees for one kind of score cannot go on from trees for another."""
         before = self.booster
         if before is None:
             return
+        name, n_outputs = objective.name, objective.n_outputs
         if before.n_outputs != n_outputs or (before.objective != name and "custom" not in (before.objective, name)):
             raise ValueError(
                 f"The model to go on from was trained with objective {before.objective!r} and {before.n_outputs} "

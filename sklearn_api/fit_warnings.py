@@ -8,10 +8,10 @@ from collections.abc import Collection, Sequence
 from typing import Any
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.feature_bins import MAX_CATEGORIES
 from dmlgbm.gbdt.data.table import CategoricalColumn, Category, Table
 from dmlgbm.gbdt.parameters import TrainParameters
-from dmlgbm.sklearn_api.rows.columns import columns_of
 from dmlgbm.sklearn_api.tables.category_types import meant_categories
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature, column_labels
 
@@ -32,15 +32,15 @@ _REMEDIES = {
 def warn_of_table(X: Any, table: Table, categorical_feature: CategoricalFeature) -> None:
     """Say what `warn_of_categories` has to say of a table that was read from X."""
     if any(isinstance(column, CategoricalColumn) for column in table.columns):
-        warn_of_categories(columns_of(table), meant_categories(X, categorical_feature, table.names, table.n_features))
+        warn_of_categories(Columns.of(table), meant_categories(X, categorical_feature, table.names, table.n_features))
 
 
-def warn_of_categories(columns: Booster, meant: Collection[int], table_name: str = "X") -> None:
+def warn_of_categories(columns: Columns, meant: Collection[int], table_name: str = "X") -> None:
     """Say which columns have too many categories, and which hold dates or numbers as text.
 
     `meant` are the columns that the user has made categorical: by their type, or by `categorical_feature`.
     """
-    labels = column_labels(columns.feature_names, table_name)
+    labels = column_labels(columns.names, table_name)
     for feature, known in enumerate(columns.categories):
         if known is None:
             continue

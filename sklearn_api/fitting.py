@@ -9,6 +9,7 @@ from typing import Any
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.callbacks import Callback, log_evaluation
 from dmlgbm.gbdt.data.dataset import bin_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.training import TableBinner, TrainingResult, train
@@ -16,11 +17,11 @@ from dmlgbm.sklearn_api.continuation import Start
 from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
 from dmlgbm.sklearn_api.parameters.values import EngineParameters
 from dmlgbm.sklearn_api.rows.labels import Labels
-from dmlgbm.sklearn_api.rows.row_data import RowData, naming_rows
+from dmlgbm.sklearn_api.rows.row_errors import naming_rows
 from dmlgbm.sklearn_api.watching.evaluation_sets import on_probabilities, watched_metrics
 from dmlgbm.sklearn_api.watching.stopping import are_same_rows, watching
 
-NamedRows = tuple[str, RowData]
+NamedRows = tuple[str, Rows]
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class CheckedFit:
 
     parameters: EngineParameters
     objective: ObjectiveSettings
-    training: RowData
+    training: Rows
     watched: Sequence[NamedRows]
     start: Start
     settings: FitSettings
@@ -37,16 +38,10 @@ class CheckedFit:
     binner: TableBinner = bin_table
 
 
-def n_outputs_of(objective: ObjectiveSettings) -> int:
-    """Scores a row: one for each class, where there are more than two."""
-    several = objective.name == "multiclass" or (objective.name == "custom" and objective.n_classes > 2)
-    return objective.n_classes if several else 1
-
-
-def boost(
+def train_booster(
     parameters: EngineParameters,
     objective: ObjectiveSettings,
-    training: RowData,
+    training: Rows,
     watched: Sequence[NamedRows],
     start: Start,
     *,
@@ -58,7 +53,7 @@ def boost(
     binner: TableBinner = bin_table,
 ) -> TrainingResult:
     """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
-    start.require_same_objective(objective.name, n_outputs_of(objective))
+    start.require_same_objective(objective)
     metrics = []
     if watched:
         metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1], scorers)
@@ -67,17 +62,13 @@ def boost(
         [name for name, _ in watched],
         lambda number: are_same_rows(training, watched[number][1]),
     )
-    with naming_rows(training.row_numbers):
+    with naming_rows(training):
         return train(
             train_parameters,
             parameters.binning,
-            training.table,
+            training,
             objective,
-            target=training.target,
-            weight=training.weight,
-            init_score=training.init_score,
-            group_starts=training.group_starts,
-            evaluation_sets=[_evaluation_set(name, rows) for name, rows in watched],
+            evaluation_sets=[EvaluationSet.whole(name, rows) for name, rows in watched],
             metrics=metrics,
             callbacks=[*([log_evaluation(report_every)] if report_every > 0 else []), *callbacks],
             initial_model=start.booster,
@@ -90,7 +81,7 @@ def metrics_of(
     objective: ObjectiveSettings,
     eval_metric: Any,
     eval_at: Iterable[int],
-    example: Callable[[], RowData],
+    example: Callable[[], Rows],
     scorers: Sequence[Metric] = (),
 ) -> list[Metric]:
     """The metrics of all evaluation sets; `example` gives rows of the first one, where a user's function needs them.
@@ -98,17 +89,12 @@ def metrics_of(
     `scorers` are what `scoring` asks for: early stopping watches them, so they come first, and without early stopping
     they do not come at all.
     """
-    n_outputs = n_outputs_of(objective)
-    metrics = watched_metrics(eval_metric, objective, n_outputs, eval_at, example)
+    metrics = watched_metrics(eval_metric, objective, eval_at, example)
     if parameters.train.early_stopping_rounds is not None:
         names = [scorer.name for scorer in scorers]
         metrics = [*scorers, *(metric for metric in metrics if metric.name not in names)]
         if not metrics:
             raise ValueError("early_stopping=True needs a metric, and a custom objective has none: set eval_metric.")
     if objective.name == "custom" and objective.n_classes > 1:
-        return [on_probabilities(metric, "binary" if n_outputs == 1 else "multiclass") for metric in metrics]
+        return [on_probabilities(metric, "binary" if objective.n_outputs == 1 else "multiclass") for metric in metrics]
     return metrics
-
-
-def _evaluation_set(name: str, rows: RowData) -> EvaluationSet:
-    return EvaluationSet(name, rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts)

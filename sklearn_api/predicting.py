@@ -14,14 +14,15 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.objectives import transform
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.clusters.lazy_predictions import lazy_on_collections, of_classes, staged_on_collections
 from dmlgbm.sklearn_api.parameters.values import Stretch, n_threads_of
-from dmlgbm.sklearn_api.rows.columns import table_like
 from dmlgbm.sklearn_api.rows.labels import Labels
 from dmlgbm.sklearn_api.rows.targets import FloatArray
+from dmlgbm.sklearn_api.tables.matching import table_like
 
 
 class TreePredictions:
@@ -58,10 +59,10 @@ class TreePredictions:
         return own
 
     def _table_to_predict(self, X: Any) -> Table:
-        return self._table_like(self.booster_, X)
+        return self._table_like(self.booster_.columns, X)
 
-    def _table_like(self, fitted: Booster, X: Any, name: str = "X") -> Table:
-        return table_like(X, fitted, self.handle_unknown, estimator_name=self._name(), name=name)
+    def _table_like(self, columns: Columns, X: Any, name: str = "X") -> Table:
+        return table_like(X, columns, self.handle_unknown, estimator_name=self._name(), name=name)
 
     def _name(self) -> str:
         """What messages call the estimator."""

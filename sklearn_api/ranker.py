@@ -8,33 +8,30 @@ from typing import Any, Literal, Self
 
 import numpy as np
 
-from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
-from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput, fit_collection
+from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
-from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows
+from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
 from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import RankPredictions
-from dmlgbm.sklearn_api.rows.columns import columns_of
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.holdout import Split, split_groups
-from dmlgbm.sklearn_api.rows.labels import Labels
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import (
     FloatArray,
     IntArray,
     group_boundaries,
     numeric_target,
-    score_matrix,
     weight_vector,
 )
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
-from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet, given_sets
+from dmlgbm.sklearn_api.watching.evaluation_sets import given_sets
 
 
 @documented
@@ -125,22 +122,16 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         """Train on rows with grades y, in queries given by their sizes or by an id for each row."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
         settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
+        rows = GivenRows(X, y, sample_weight, init_score, group, qid)
         if is_collection(X):
-            given_rows = CollectionInput(X, y, sample_weight, init_score, group, qid)
-            return fit_collection(self, given_rows, given, init_model, settings, client)
+            return fit_collection(self, rows, given, init_model, settings, client)
         refuse_client(client)
         parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
         table = self._training_table(X, start, settings)
-        rows = RowData(
-            table,
-            numeric_target(y, table.n_rows),
-            weight_vector(sample_weight, table.n_rows),
-            score_matrix(init_score, table.n_rows, 1),
-            group_boundaries(group, qid, table.n_rows),
-        )
-        training = self._weighing_rows(rows, X, start)
-        columns = settings.matched_to(columns_of(training.table))
+        target, group_starts = numeric_target(y, table.n_rows), group_boundaries(group, qid, table.n_rows)
+        training = self._weighing_rows(rows.checked(table, target, 1, group_starts), X, start)
+        columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
         objective = self._objective_settings(0)
         return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings))
@@ -161,19 +152,6 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
             name, truncation_level=int(self.lambdarank_truncation_level), max_delta_step=step_limit(self.max_delta_step)
         )
 
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
-        table = self._evaluation_table(given, columns)
-        names = (f"eval_group of {given.label}", f"eval_qid of {given.label}")
-        return given.name, RowData(
-            table,
-            numeric_target(given.y, table.n_rows, f"y of {given.label}"),
-            weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
-            score_matrix(given.init_score, table.n_rows, 1, f"eval_init_score of {given.label}"),
-            group_boundaries(given.group, given.qid, table.n_rows, names),
-        )
-
-    def _split(
-        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
-    ) -> tuple[Split, Split | None]:
+    def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
         assert group_starts is not None
         return split_groups(group_starts, self._share_to_watch(), seed)

@@ -8,25 +8,23 @@ from typing import Any, Literal, Self
 
 from sklearn.base import RegressorMixin
 
-from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
-from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput, fit_collection
+from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
-from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows
+from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
 from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import ValuePredictions
-from dmlgbm.sklearn_api.rows.columns import columns_of
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.holdout import Split, split_rows
-from dmlgbm.sklearn_api.rows.labels import Labels
-from dmlgbm.sklearn_api.rows.row_data import RowData
-from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, numeric_target, score_matrix, weight_vector
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, numeric_target
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
-from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet, given_sets
+from dmlgbm.sklearn_api.watching.evaluation_sets import given_sets
 
 _OBJECTIVES = ("regression", "regression_l1", "quantile", "poisson")
 
@@ -113,21 +111,15 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         """Train on the rows of X and their targets y."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score)
         settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
+        rows = GivenRows(X, y, sample_weight, init_score)
         if is_collection(X):
-            given_rows = CollectionInput(X, y, sample_weight, init_score)
-            return fit_collection(self, given_rows, given, init_model, settings, client)
+            return fit_collection(self, rows, given, init_model, settings, client)
         refuse_client(client)
         parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
         table = self._training_table(X, start, settings)
-        rows = RowData(
-            table,
-            numeric_target(y, table.n_rows),
-            weight_vector(sample_weight, table.n_rows),
-            score_matrix(init_score, table.n_rows, 1),
-        )
-        training = self._weighing_rows(rows, X, start)
-        columns = settings.matched_to(columns_of(training.table))
+        training = self._weighing_rows(rows.checked(table, numeric_target(y, table.n_rows), 1), X, start)
+        columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
         objective = self._objective_settings(0)
         return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings))
@@ -136,16 +128,5 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)
         return ObjectiveSettings(name, alpha=float(self.alpha), max_delta_step=step_limit(self.max_delta_step))
 
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedRows:
-        table = self._evaluation_table(given, columns)
-        return given.name, RowData(
-            table,
-            numeric_target(given.y, table.n_rows, f"y of {given.label}"),
-            weight_vector(given.sample_weight, table.n_rows, f"eval_sample_weight of {given.label}"),
-            score_matrix(given.init_score, table.n_rows, 1, f"eval_init_score of {given.label}"),
-        )
-
-    def _split(
-        self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int
-    ) -> tuple[Split, Split | None]:
-        return split_rows(n_rows, self._share_to_watch(), seed), None
+    def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
+        return split_rows(n_rows, self._share_to_watch(), seed)

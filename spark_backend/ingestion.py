@@ -12,20 +12,19 @@ from itertools import pairwise
 from typing import Any
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.evaluation import start_scores
+from dmlgbm.gbdt.boosting.evaluation import EvaluationPart
 from dmlgbm.gbdt.data.partition_binning import (
     BinningPlan,
     ColumnSummary,
     SampledRows,
-    bin_partition,
     plan_bins,
     sample_rows,
     summarise_columns,
 )
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.ranks.checkpoints import rows_digest
-from dmlgbm.gbdt.ranks.rank import EvaluationPart, PartitionRows, RankPartition
-from dmlgbm.gbdt.ranks.row_set import Rows
+from dmlgbm.gbdt.ranks.rank import RankPartition
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.spark_backend.cluster import SparkCluster
 from dmlgbm.spark_backend.row_sets import FrameRowSet
@@ -137,14 +136,10 @@ class _Binning:
         number, rows = share
         orders: _Orders = self.orders.value
         first_row = orders.first_rows[number]
-        start = None
         with Workers(1) as workers:
-            binned = bin_partition(rows.table, orders.plan, first_row_number=first_row, workers=workers)
-            if orders.initial_model is not None:
-                start = start_scores(orders.initial_model, rows.table, rows.init_score, workers)
-        beside = PartitionRows(rows.target, rows.weight, rows.init_score, rows.group_starts, start)
+            partition = RankPartition.of(rows, orders.plan, first_row, orders.initial_model, workers)
         digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score))
-        return BinnedShare(number, RankPartition(binned, beside), digest)
+        return BinnedShare(number, partition, digest)
 
 
 @dataclass(frozen=True)
@@ -153,6 +148,4 @@ class _Watching:
 
     def __call__(self, share: tuple[int, Rows]) -> tuple[int, EvaluationPart]:
         number, rows = share
-        return number, EvaluationPart(
-            rows.table, rows.target, rows.weight, rows.init_score, rows.group_starts, self.first_rows[number]
-        )
+        return number, EvaluationPart(rows, self.first_rows[number])

@@ -23,15 +23,14 @@ from dmlgbm.collectives import (
     join,
     this_host,
 )
+from dmlgbm.gbdt.boosting.evaluation import EvaluationPart, EvaluationSet
 from dmlgbm.gbdt.callbacks import TrainingState
 from dmlgbm.gbdt.objectives import RowError
 from dmlgbm.gbdt.ranks.fit_report import RankReport, TreeCounts
 from dmlgbm.gbdt.ranks.rank import (
     Checkpoint,
     CountedIteration,
-    EvaluationPart,
     RankData,
-    RankEvaluationSet,
     RankTask,
     train_rank,
 )
@@ -127,7 +126,7 @@ def join_ranks(context: Any, rank: int, driver: DriverAddress) -> Iterator[Commu
 
 def _own_rows(
     items: Iterable[tuple[int, BinnedShare | Watched]], order: RankOrder
-) -> tuple[RankData, list[RankEvaluationSet]]:
+) -> tuple[RankData, list[EvaluationSet]]:
     partitions, watched = [], []
     for _, item in items:
         if isinstance(item, BinnedShare):
@@ -136,7 +135,7 @@ def _own_rows(
             watched.append(item)
     watched.sort(key=lambda each: each.share)
     sets = [
-        RankEvaluationSet(name, [each.part for each in watched if each.set_number == number])
+        EvaluationSet(name, [each.part for each in watched if each.set_number == number])
         for number, name in enumerate(order.set_names)
     ]
     return RankData.assembled(order.task.plan, partitions), sets

@@ -13,7 +13,7 @@ from dmlgbm.command_line.parameter_arguments import parameter, parameters_from
 
 if TYPE_CHECKING:
     from dmlgbm.command_line.task import Task
-    from dmlgbm.command_line.training_rows import TrainingRows
+    from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 
 SUMMARY = "Train a model on a CSV or Parquet file."
 
@@ -60,11 +60,11 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     task, rows, valid = _read(arguments, task)
     model = _estimator(task.name, parameters, arguments)
     read = time.perf_counter()
-    n_rows, n_features = rows.features.num_rows, rows.features.num_columns
+    n_rows, n_features = rows.X.num_rows, rows.X.num_columns
     described = TableFile(arguments.data, csv_format.named_format(arguments)).described
     console.say(f"{described}: {plural(n_rows, 'row')}, {plural(n_features, 'feature')}, target {arguments.target!r}")
     console.say(f"task: {task.name}, {task.reason}")
-    model.fit(rows.features, rows.target, **_fit_arguments(rows, valid, console))
+    model.fit(rows.X, rows.y, **_fit_arguments(rows, valid, console))
     fitted = time.perf_counter()
     model.save_model(arguments.out)
     result = {
@@ -87,11 +87,11 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     return result
 
 
-def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, TrainingRows, TrainingRows | None]:
+def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, GivenRows, GivenRows | None]:
     """What to learn, the rows to learn from and the rows of --valid."""
     from dmlgbm.command_line.tables import TableFile
     from dmlgbm.command_line.task import guessed_task
-    from dmlgbm.command_line.training_rows import ColumnRoles, TrainingRows, read_table_like, read_training_table
+    from dmlgbm.command_line.training_rows import ColumnRoles, given_rows, read_table_like, read_training_table
 
     roles = ColumnRoles(
         arguments.target, arguments.weight, arguments.query, tuple(arguments.drop), tuple(arguments.categorical)
@@ -101,12 +101,12 @@ def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, Train
     table = read_training_table(file, roles, target_is_text=target_is_text)
     task = task or guessed_task(table[roles.target])
     classify = task.name == "classification"
-    rows = TrainingRows.from_table(table, file, roles, classify=classify)
+    rows = given_rows(table, file, roles, classify=classify)
     if arguments.valid is None:
         return task, rows, None
     valid_file = TableFile(arguments.valid, file.named)
     valid_table = read_table_like(valid_file, table, roles)
-    return task, rows, TrainingRows.from_table(valid_table, valid_file, roles, classify=classify)
+    return task, rows, given_rows(valid_table, valid_file, roles, classify=classify)
 
 
 def _estimator(task: str, parameters: dict[str, Any], arguments: argparse.Namespace) -> Any:
@@ -132,20 +132,20 @@ def _estimator(task: str, parameters: dict[str, Any], arguments: argparse.Namesp
     return estimator
 
 
-def _fit_arguments(rows: TrainingRows, valid: TrainingRows | None, console: Console) -> dict[str, Any]:
+def _fit_arguments(rows: GivenRows, valid: GivenRows | None, console: Console) -> dict[str, Any]:
     from dmlgbm.gbdt.callbacks import progress_bar
 
-    arguments: dict[str, Any] = {"sample_weight": rows.weight}
+    arguments: dict[str, Any] = {"sample_weight": rows.sample_weight}
     if console.shows_progress:
         arguments["callbacks"] = [progress_bar()]
-    if rows.query is not None:
-        arguments["qid"] = rows.query
+    if rows.qid is not None:
+        arguments["qid"] = rows.qid
     if valid is not None:
-        arguments |= {"eval_set": [(valid.features, valid.target)], "eval_names": ["validation"]}
-        if valid.weight is not None:
-            arguments["eval_sample_weight"] = [valid.weight]
-        if valid.query is not None:
-            arguments["eval_qid"] = [valid.query]
+        arguments |= {"eval_set": [(valid.X, valid.y)], "eval_names": ["validation"]}
+        if valid.sample_weight is not None:
+            arguments["eval_sample_weight"] = [valid.sample_weight]
+        if valid.qid is not None:
+            arguments["eval_qid"] = [valid.qid]
     return arguments
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.command_line import tables, text_columns
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 
 
 @dataclass(frozen=True)
@@ -60,30 +61,20 @@ def read_table_like(file: tables.TableFile, training: Any, roles: ColumnRoles) -
     return text_columns.with_numbers(table, numbers, file) if file.is_csv else table
 
 
-@dataclass(frozen=True)
-class TrainingRows:
-    """What an estimator's `fit` takes."""
-
-    features: Any
-    target: npt.NDArray[Any]
-    weight: npt.NDArray[np.float64] | None
-    query: npt.NDArray[Any] | None
-
-    @classmethod
-    def from_table(cls, table: Any, file: tables.TableFile, roles: ColumnRoles, *, classify: bool) -> TrainingRows:
-        """Cut a table by the roles of its columns; a row without target, weight or query is an error."""
-        path = file.path
-        for name in _row_columns(roles):
-            _require_complete(table[name], name, path)
-        if not classify:
-            table = text_columns.with_numbers(table, [roles.target], file)
-        target = _labels(table[roles.target]) if classify else _numbers(table[roles.target], roles.target, path)
-        weight = None
-        if roles.weight is not None:
-            table = text_columns.with_numbers(table, [roles.weight], file)
-            weight = _numbers(table[roles.weight], roles.weight, path)
-        query = None if roles.query is None else _labels(table[roles.query])
-        return cls(table.select(roles.features_among(table.column_names)), target, weight, query)
+def given_rows(table: Any, file: tables.TableFile, roles: ColumnRoles, *, classify: bool) -> GivenRows:
+    """Cut a table by the roles of its columns; a row without target, weight or query is an error."""
+    path = file.path
+    for name in _row_columns(roles):
+        _require_complete(table[name], name, path)
+    if not classify:
+        table = text_columns.with_numbers(table, [roles.target], file)
+    target = _labels(table[roles.target]) if classify else _numbers(table[roles.target], roles.target, path)
+    weight = None
+    if roles.weight is not None:
+        table = text_columns.with_numbers(table, [roles.weight], file)
+        weight = _numbers(table[roles.weight], roles.weight, path)
+    query = None if roles.query is None else _labels(table[roles.query])
+    return GivenRows(table.select(roles.features_among(table.column_names)), target, weight, qid=query)
 
 
 def require_column(name: str, names: Collection[str], path: str, option: str | None = None) -> None:

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.callbacks import Evaluation
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
@@ -18,34 +19,41 @@ from dmlgbm.gbdt.objectives import transform
 from dmlgbm.gbdt.threads import Workers
 
 FloatArray = npt.NDArray[np.float64]
-IntArray = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class EvaluationPart:
+    """A part of an evaluation set; `first_row_number` is where in the whole set it begins."""
+
+    rows: Rows
+    first_row_number: int = 0
 
 
 @dataclass(frozen=True)
 class EvaluationSet:
     """Rows that training looks at but does not learn from; categories are encoded as in training.
 
-    A set may lie in parts. `first_row_number` is where in the whole set this part begins.
+    A set may lie in parts, some of them here. Every process names the same sets in the same order.
     """
 
     name: str
-    table: Table
-    target: FloatArray
-    weight: FloatArray | None = None
-    init_score: FloatArray | None = None  # [output, row]
-    group_starts: IntArray | None = None
-    first_row_number: int = 0
+    parts: Sequence[EvaluationPart]
+
+    @classmethod
+    def whole(cls, name: str, rows: Rows) -> EvaluationSet:
+        """A set in one piece."""
+        return cls(name, [EvaluationPart(rows)])
 
 
-def start_scores(start: Booster, table: Table, init_score: FloatArray | None, workers: Workers) -> FloatArray:
+def start_scores(start: Booster, rows: Rows, workers: Workers) -> FloatArray:
     """Scores before the next iteration, added up in the order of training: first scores, then tree by tree."""
-    if init_score is None and start.trees:
-        return start.forest.raw_scores(table, start.base_scores, workers=workers)
-    if init_score is None:
-        return np.repeat(start.base_scores[:, None], table.n_rows, axis=1)
-    scores = init_score + start.base_scores[:, None]
+    if rows.init_score is None and start.trees:
+        return start.forest.raw_scores(rows.table, start.base_scores, workers=workers)
+    if rows.init_score is None:
+        return np.repeat(start.base_scores[:, None], rows.n_rows, axis=1)
+    scores = rows.init_score + start.base_scores[:, None]
     for iteration in range(start.n_iterations):
-        scores = start.add_iteration(scores, table, iteration, workers)
+        scores = start.add_iteration(scores, rows.table, iteration, workers)
     return scores
 
 
@@ -54,27 +62,27 @@ class Evaluator:
 
     def __init__(
         self,
-        name: str,
-        parts: Sequence[EvaluationSet],
+        watched: EvaluationSet,
         start: Booster,
         metrics: Sequence[Metric],
         workers: Workers,
         exchange: Exchange = ALONE,
     ) -> None:
-        self._name = name
-        self._parts = [part for part in parts if part.table.n_rows]
+        parts = [part for part in watched.parts if part.rows.n_rows]
+        self._name = watched.name
+        self._parts = [part.rows for part in parts]
         self._metrics = metrics
         self._workers = workers
         self._exchange = exchange
-        self._scores = [start_scores(start, part.table, part.init_score, workers) for part in self._parts]
+        self._scores = [start_scores(start, rows, workers) for rows in self._parts]
         self._whole: _WholeSet | None = None
         if not all(isinstance(metric.function, MeanMetric) for metric in metrics):
-            self._whole = _WholeSet(self._parts, exchange)
+            self._whole = _WholeSet(parts, exchange)
 
     def evaluate(self, new_trees: Booster) -> list[Evaluation]:
         """Add the trees of the last iteration and measure."""
-        for place, part in enumerate(self._parts):
-            self._scores[place] = new_trees.add_iteration(self._scores[place], part.table, 0, self._workers)
+        for place, rows in enumerate(self._parts):
+            self._scores[place] = new_trees.add_iteration(self._scores[place], rows.table, 0, self._workers)
         return self.measure(new_trees)
 
     def measure(self, model: Booster) -> list[Evaluation]:
@@ -99,9 +107,9 @@ class Evaluator:
         if not means:
             return {}
         sums = np.zeros((len(means), *ExactMean().sums.shape), np.int64)
-        for part, prediction in zip(self._parts, predictions, strict=True):
+        for rows, prediction in zip(self._parts, predictions, strict=True):
             for place, function in enumerate(means.values()):
-                sums[place] += function.partial_mean(part.target, prediction, part.weight, part.group_starts).sums
+                sums[place] += function.partial_mean(rows.target, prediction, rows.weight, rows.group_starts).sums
         everywhere = self._exchange.reduce_sum(sums)
         return {
             name: function.finish(ExactMean(own))
@@ -114,10 +122,10 @@ class Evaluator:
             return {}
         prediction = self._whole.joined(predictions, n_outputs)
         values = np.zeros(len(others))
-        if prediction is not None:
-            whole = self._whole
+        rows = self._whole.rows
+        if prediction is not None and rows is not None:
             for place, metric in enumerate(others):
-                values[place] = metric.function(whole.target, prediction, whole.weight, whole.group_starts)
+                values[place] = metric.function(rows.target, prediction, rows.weight, rows.group_starts)
         decided = self._exchange.broadcast(values)
         return {metric.name: float(value) for metric, value in zip(others, decided, strict=True)}
 
@@ -125,13 +133,11 @@ class Evaluator:
 class _WholeSet:
     """All rows of an evaluation set in their order, in the process that leads."""
 
-    target: FloatArray
-    weight: FloatArray | None = None
-    group_starts: IntArray | None = None
+    rows: Rows | None = None  # without columns
 
-    def __init__(self, parts: Sequence[EvaluationSet], exchange: Exchange) -> None:
+    def __init__(self, parts: Sequence[EvaluationPart], exchange: Exchange) -> None:
         self._exchange = exchange
-        own = np.array([[part.first_row_number, part.table.n_rows] for part in parts], np.int64).reshape(-1, 2)
+        own = np.array([[part.first_row_number, part.rows.n_rows] for part in parts], np.int64).reshape(-1, 2)
         stretches = exchange.gather(own.T)
         self._order: list[tuple[int, int, int]] = []  # (rank, start, stop) in the order of rows
         if stretches is not None:
@@ -140,17 +146,19 @@ class _WholeSet:
                 ends = np.cumsum(lengths)
                 placed += list(zip(firsts, [rank] * len(firsts), ends - lengths, ends, strict=True))
             self._order = [(rank, int(start), int(stop)) for _, rank, start, stop in sorted(placed)]
-        target = self._collected([part.target for part in parts])
-        if target is not None:
-            self.target = target
-        given = [any(part.weight is not None for part in parts), any(part.group_starts is not None for part in parts)]
+        here = [part.rows for part in parts]
+        target = self._collected([rows.target for rows in here])
+        given = [any(rows.weight is not None for rows in here), any(rows.group_starts is not None for rows in here)]
         has_weight, has_groups = exchange.reduce_max(np.array(given, np.float64)).tolist()
+        weight = group_starts = None
         if has_weight:
-            self.weight = self._collected([part.weight for part in parts if part.weight is not None])
+            weight = self._collected([rows.weight for rows in here if rows.weight is not None])
         if has_groups:
-            begins = self._collected([_marked_starts(part) for part in parts])
+            begins = self._collected([_marked_starts(rows) for rows in here])
             if begins is not None:
-                self.group_starts = np.append(np.flatnonzero(begins), len(begins)).astype(np.int64)
+                group_starts = np.append(np.flatnonzero(begins), len(begins)).astype(np.int64)
+        if target is not None:
+            self.rows = Rows(Table((), len(target)), target, weight, group_starts=group_starts)
 
     def joined(self, predictions: Sequence[FloatArray], n_outputs: int) -> FloatArray | None:
         """The predictions for all rows, class-major for several outputs; None in processes that do not lead."""
@@ -166,9 +174,9 @@ class _WholeSet:
         return np.concatenate([everybody[rank][..., start:stop] for rank, start, stop in self._order], axis=-1)
 
 
-def _marked_starts(part: EvaluationSet) -> FloatArray:
+def _marked_starts(rows: Rows) -> FloatArray:
     """1 for every row with which a query begins."""
-    marks = np.zeros(part.table.n_rows)
-    if part.group_starts is not None:
-        marks[part.group_starts[:-1]] = 1.0
+    marks = np.zeros(rows.n_rows)
+    if rows.group_starts is not None:
+        marks[rows.group_starts[:-1]] = 1.0
     return marks

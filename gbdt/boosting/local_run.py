@@ -9,9 +9,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.loop import BoostingRun, TrainingRows
+from dmlgbm.gbdt.boosting.loop import BoostingRun
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
-from dmlgbm.gbdt.data.table import Category
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.grower import TreeGrower, histogram_bytes
 from dmlgbm.gbdt.growth.quantisation import most_repeated_rows
 from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, objective_for
@@ -25,14 +27,15 @@ FloatArray = npt.NDArray[np.float64]
 _MOST_HISTOGRAM_BYTES = 128 << 20
 
 
-def loss_over(rows: TrainingRows, objective: ObjectiveSettings, precision: str) -> Objective:
-    """The objective over the rows of one process."""
+def loss_over(rows: Rows, objective: ObjectiveSettings, precision: str, exchange: Exchange = ALONE) -> Objective:
+    """The objective over these rows, and those that other processes hold."""
     return objective_for(
         objective,
         target=rows.target,
         weight=rows.weight,
         group_starts=rows.group_starts,
         most_repeated_rows=most_repeated_rows(precision),
+        exchange=exchange,
     )
 
 
@@ -41,7 +44,7 @@ def local_run(
     parameters: TrainParameters,
     dataset: Dataset,
     loss: Objective,
-    rows: TrainingRows,
+    rows: Rows,
     scores: FloatArray,
     workers: Workers,
 ) -> Iterator[BoostingRun]:
@@ -56,22 +59,10 @@ def local_run(
         yield BoostingRun(parameters, dataset, loss, rows, scores, growers, workers)
 
 
-def empty_model(
-    loss: Objective,
-    names: tuple[str, ...] | None,
-    categories: tuple[tuple[Category, ...] | None, ...],
-    *,
-    first_scores: bool,
-) -> Booster:
+def empty_model(loss: Objective, columns: Columns, *, first_scores: bool) -> Booster:
     """A model without trees. A user's first scores take the place of the objective's own."""
-    return Booster(
-        trees=(),
-        base_scores=loss.base_scores() if first_scores else np.zeros(loss.n_outputs),
-        objective=loss.name,
-        n_features=len(categories),
-        feature_names=names,
-        categories=categories,
-    )
+    base_scores = loss.base_scores() if first_scores else np.zeros(loss.n_outputs)
+    return Booster((), base_scores, loss.name, columns)
 
 
 def check_outputs(start: Booster, loss: Objective) -> None:

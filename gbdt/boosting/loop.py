@@ -20,6 +20,7 @@ from dmlgbm.gbdt.boosting.evaluation import Evaluator
 from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, newton_values, percentile_values
 from dmlgbm.gbdt.growth.quantisation import Quantised, coarsest_level, quantise
@@ -42,16 +43,6 @@ class TrainingResult:
     best_iteration: int | None
     best_score: dict[str, dict[str, float]] | None
     stop_reason: str | None
-
-
-@dataclass(frozen=True)
-class TrainingRows:
-    """What is known of each training row besides its features."""
-
-    target: FloatArray
-    weight: FloatArray | None = None
-    init_score: FloatArray | None = None  # [output, row]
-    group_starts: npt.NDArray[np.int64] | None = None
 
 
 class Grower(Protocol):
@@ -78,7 +69,7 @@ class BoostingRun:
         parameters: TrainParameters,
         dataset: Dataset,
         loss: Objective,
-        rows: TrainingRows,
+        rows: Rows,
         scores: FloatArray,
         growers: Sequence[Grower],
         workers: Workers,

@@ -15,9 +15,9 @@ import numpy.typing as npt
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.binned_scores import add_trees
 from dmlgbm.gbdt.boosting.local_run import empty_model, local_run, loss_over
-from dmlgbm.gbdt.boosting.loop import TrainingRows
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
-from dmlgbm.gbdt.data.table import Category
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.model.tree import TREE_ARRAYS, Tree
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -48,9 +48,8 @@ class StagedTraining:
     def __init__(
         self,
         dataset: Dataset,
-        names: tuple[str, ...] | None,
-        categories: tuple[tuple[Category, ...] | None, ...],
-        rows: TrainingRows,
+        columns: Columns,
+        rows: Rows,
         objective: ObjectiveSettings,
         precision: str,
         *,
@@ -60,7 +59,7 @@ class StagedTraining:
         self._dataset = dataset
         self._rows = rows
         self._loss = loss_over(rows, objective, precision)
-        start = so_far or empty_model(self._loss, names, categories, first_scores=rows.init_score is None)
+        start = so_far or empty_model(self._loss, columns, first_scores=rows.init_score is None)
         scores = np.repeat(start.base_scores[:, None], dataset.n_rows, axis=1)
         if rows.init_score is not None:
             scores = rows.init_score + scores

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dmlgbm.gbdt.data.feature_bins import CategoricalBins, FeatureBins, cut_numeric
 from dmlgbm.gbdt.data.row_binning import bins_of_rows
 from dmlgbm.gbdt.data.storage_plan import SampledFeature
-from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
+from dmlgbm.gbdt.data.table import CategoricalColumn, Column, Table, joined_columns
 from dmlgbm.gbdt.kernels.binning import chosen_rows
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.random_keys import Purpose, random_key
@@ -69,24 +69,12 @@ def repeats_of(weight: npt.NDArray[np.float64] | None, sample: RowChoice) -> npt
 
 def sampled_feature(column: Column, bins: FeatureBins, sample: RowChoice) -> SampledFeature:
     """What the storage plan has to know of a column."""
-    n_sampled = len(column) if isinstance(sample, slice) else len(sample)
-    values = np.empty(n_sampled, np.uint8 if bins.n_bins <= 256 else np.uint16)
-    bins_of_rows(taken(column, sample), bins, 0, len(values), values)
+    sampled = column if isinstance(sample, slice) else column.take(sample)
+    values = np.empty(len(sampled), np.uint8 if bins.n_bins <= 256 else np.uint16)
+    bins_of_rows(sampled, bins, 0, len(values), values)
     counts = np.bincount(values, minlength=bins.n_bins)
     usual = int(counts.argmax())
     return SampledFeature(usual, np.packbits(values != usual), 1.0 - counts[usual] / len(values))
-
-
-def taken(column: Column, sample: RowChoice) -> Column:
-    """The sampled rows of a column."""
-    if isinstance(sample, slice):
-        return column
-    if isinstance(column, CategoricalColumn):
-        return CategoricalColumn(column.codes[sample], column.categories)
-    if isinstance(column, NumericColumn):
-        return NumericColumn(column.values[sample], None if column.missing is None else column.missing[sample])
-    _, places, stored = np.intersect1d(sample, column.rows, assume_unique=True, return_indices=True)
-    return SparseColumn(places, column.values[stored], len(sample))
 
 
 @dataclass(frozen=True)
@@ -167,9 +155,8 @@ def sample_candidates(
     """What `sample_rows` gives for a part of `n_rows`, from those of its rows that were candidates."""
     cutting, planning = (mask[rows] for mask in _masks(n_rows, first_row_number, n_total_rows, parameters))
     kept = np.flatnonzero(cutting | planning).astype(np.uint32)
-    columns = tuple(taken(column, kept) for column in table.columns)
     own_weight = None if weight is None else weight[kept]
-    return SampledRows(Table(columns, len(kept), table.names), cutting[kept], planning[kept], own_weight)
+    return SampledRows(table.take(kept), cutting[kept], planning[kept], own_weight)
 
 
 def summarise_columns(
@@ -187,30 +174,6 @@ def summarise_columns(
         return ColumnSummary(bins, sampled_feature(column, bins, planning))
 
     return (workers or Workers(1)).run_each(summarise, range(parts[0].table.n_features))
-
-
-def joined_columns(parts: Sequence[Column], label: str) -> Column:
-    """The rows of several columns of one kind, one after the other."""
-    kinds = sorted({type(part).__name__ for part in parts})
-    if len(kinds) > 1:
-        raise TypeError(f"column {label} is of different kinds in different parts of the table: {', '.join(kinds)}.")
-    categorical = [part for part in parts if isinstance(part, CategoricalColumn)]
-    if categorical:
-        categories = categorical[0].categories
-        if any(part.categories != categories for part in categorical):
-            raise ValueError(f"column {label} has other categories in another part of the table: unify them first.")
-        return CategoricalColumn(np.concatenate([part.codes for part in categorical]), categories)
-    sparse = [part for part in parts if isinstance(part, SparseColumn)]
-    if sparse:
-        starts = np.cumsum([0, *(len(part) for part in sparse)])
-        rows = np.concatenate([part.rows + start for part, start in zip(sparse, starts[:-1], strict=True)])
-        return SparseColumn(rows, np.concatenate([part.values for part in sparse]), int(starts[-1]))
-    numeric = [part for part in parts if isinstance(part, NumericColumn)]
-    values = np.concatenate([part.values for part in numeric])
-    if all(part.missing is None for part in numeric):
-        return NumericColumn(values)
-    missing = [np.zeros(len(part), bool) if part.missing is None else part.missing for part in numeric]
-    return NumericColumn(values, np.concatenate(missing))
 
 
 def _masks(

@@ -47,11 +47,10 @@ class Custom:
         weight: FloatArray | None,
         weights: RowWeights,
         group_starts: IntArray | None,
-        n_classes: int,
+        n_outputs: int,
     ) -> None:
         require_target(self.name, target, np.isfinite(target), "finite numbers")
-        # Two classes, as everywhere, are told apart by one score.
-        self.n_outputs = n_classes if n_classes > 2 else 1
+        self.n_outputs = n_outputs
         self._function = function
         n_arguments = count_arguments(function)
         group = None if group_starts is None else np.diff(group_starts)

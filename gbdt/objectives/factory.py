@@ -43,6 +43,12 @@ class ObjectiveSettings:
         """The objective's name, "custom" for a function."""
         return "custom" if callable(self.name_or_callable) else self.name_or_callable
 
+    @property
+    def n_outputs(self) -> int:
+        """Scores a row: one for each class, where there are more than two."""
+        several = self.name == "multiclass" or (self.name == "custom" and self.n_classes > 2)
+        return self.n_classes if several else 1
+
 
 def objective_for(
     settings: ObjectiveSettings,
@@ -66,7 +72,7 @@ def objective_for(
         most = most_repeated_rows if count_arguments(settings.name_or_callable) == 2 else 0
         weights = settled_weights(weight, exchange, most_repeated_rows=most)
         objective: Objective = Custom(
-            settings.name_or_callable, target, weight, weights, group_starts, settings.n_classes
+            settings.name_or_callable, target, weight, weights, group_starts, settings.n_outputs
         )
     else:
         most = math.inf if settings.name_or_callable in _CONSTANT_HESSIANS else most_repeated_rows

@@ -14,24 +14,25 @@ from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.partition_binning import BinnedPartition, BinningPlan, assembled
 from dmlgbm.gbdt.data.row_binning import BinnedRows
 from dmlgbm.gbdt.data.row_numbers import Segment
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.storage_plan import StoragePlan, cut_tiles
+from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.kernels.layout import NARROW, SPARSE, WIDE
 from dmlgbm.gbdt.ranks.exchange import RankExchange
-from dmlgbm.gbdt.ranks.rank_data import PartitionRows
 
 IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
-Columns = tuple[list[int], list[int], list[int]]
+StoredColumns = tuple[list[int], list[int], list[int]]
 """Narrow columns, wide columns and sparse tiles."""
 
 
-def column_shares(plan: StoragePlan, n_ranks: int) -> list[Columns]:
+def column_shares(plan: StoragePlan, n_ranks: int) -> list[StoredColumns]:
     """The columns of each rank: neighbours, so that every rank has about as many bins to search."""
     sizes = np.diff([*plan.positions.tolist(), plan.n_positions])
     middles = np.cumsum(sizes) - sizes / 2
     owners = np.minimum(middles * n_ranks // max(plan.n_positions, 1), n_ranks - 1).astype(np.int64)
     ends = np.cumsum([0, len(plan.narrow_columns), len(plan.wide_columns), len(plan.sparse_tiles)])
-    shares: list[Columns] = []
+    shares: list[StoredColumns] = []
     for rank in range(n_ranks):
         own = [np.flatnonzero(owners[start:stop] == rank).tolist() for start, stop in pairwise(ends)]
         shares.append((own[0], own[1], own[2]))
@@ -43,7 +44,7 @@ def most_columns(plan: StoragePlan, n_ranks: int) -> int:
     return max(sum(len(own) for own in columns) for columns in column_shares(plan, n_ranks))
 
 
-def plan_of_columns(plan: StoragePlan, columns: Columns) -> StoragePlan:
+def plan_of_columns(plan: StoragePlan, columns: StoredColumns) -> StoragePlan:
     """The plan for some columns only; features of others stay listed, stored nowhere."""
     layout = plan.layout.copy()
     layout["storage"] = -1
@@ -98,7 +99,7 @@ def gathered_segments(segments: Sequence[Segment], exchange: RankExchange) -> li
     return [[Segment(*row) for row in rows.tolist()] for rows in exchange.all_gather_unequal(own)]
 
 
-def gathered_rows(rows: PartitionRows, segments: Sequence[Segment], exchange: RankExchange) -> PartitionRows:
+def gathered_rows(rows: Rows, segments: Sequence[Segment], exchange: RankExchange) -> Rows:
     """What is known of the rows of all ranks, in the order of their global numbers."""
     of_ranks = gathered_segments(segments, exchange)
     starts = np.cumsum([0, *(sum(segment.n_rows for segment in own) for own in of_ranks)])
@@ -115,19 +116,19 @@ def gathered_rows(rows: PartitionRows, segments: Sequence[Segment], exchange: Ra
 
     group_starts = None
     if rows.group_starts is not None:
-        marks = np.zeros(len(rows.target))
+        marks = np.zeros(rows.n_rows)
         marks[rows.group_starts[:-1]] = 1.0
         group_starts = np.append(np.flatnonzero(in_order(marks)), len(order)).astype(np.int64)
-    return PartitionRows(
+    return Rows(
+        Table((), len(order)),
         in_order(rows.target),
         None if rows.weight is None else in_order(rows.weight),
         None if rows.init_score is None else in_order(rows.init_score),
         group_starts,
-        None if rows.start_score is None else in_order(rows.start_score),
     )
 
 
-def _as_bytes(dataset: Dataset, columns: Columns) -> Bytes:
+def _as_bytes(dataset: Dataset, columns: StoredColumns) -> Bytes:
     """The rows here of some columns: narrow, wide, then lengths and entries of each sparse tile."""
     storage, (narrow, wide, sparse) = dataset.storage, columns
     parts: list[npt.NDArray[Any]] = [storage.narrow[:, narrow], storage.wide[:, wide]]
@@ -139,7 +140,7 @@ def _as_bytes(dataset: Dataset, columns: Columns) -> Bytes:
     )
 
 
-def _from_bytes(data: Bytes, n_rows: int, columns: Columns) -> BinnedRows:
+def _from_bytes(data: Bytes, n_rows: int, columns: StoredColumns) -> BinnedRows:
     """What `_as_bytes` wrote for `n_rows` rows."""
     narrow, wide, sparse = (len(own) for own in columns)
     cursor = n_rows * narrow

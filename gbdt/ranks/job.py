@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.loop import TrainingResult
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.feature_bins import NumericBins
 from dmlgbm.gbdt.data.partition_binning import BinningPlan
 from dmlgbm.gbdt.metrics import Metric
@@ -32,7 +33,7 @@ class ClusterJob(Generic[AnyRows]):
     parameters: TrainParameters  # n_estimators are those to add
     binning: BinningParameters
     objective: ObjectiveSettings
-    columns: Booster  # names and categories, no trees
+    columns: Columns
     training: AnyRows
     evaluation: tuple[tuple[str, AnyRows], ...] = ()
     metrics: tuple[Metric, ...] = ()
@@ -49,8 +50,7 @@ class ClusterJob(Generic[AnyRows]):
             parameters=self.parameters,
             objective=self.objective,
             plan=plan,
-            feature_names=self.columns.feature_names,
-            categories=self.columns.categories,
+            columns=self.columns,
             n_total_rows=self.training.n_rows,
             metrics=self.metrics,
             tree_learner=tree_learner,  # type: ignore[arg-type]
@@ -92,7 +92,7 @@ class ClusterJob(Generic[AnyRows]):
                 (
                     replace(self.parameters, n_threads=1),
                     self.objective,
-                    self.columns.feature_names,
+                    self.columns.names,
                     self.training.n_rows,
                     digest,
                     "voting" if self.tree_learner == "voting" else "exact",

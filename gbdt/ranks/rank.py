@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -17,36 +17,33 @@ from dmlgbm.collectives import Communicator
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.binned_scores import add_trees
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator
-from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model
-from dmlgbm.gbdt.boosting.loop import BoostingRun, Finished, IterationReport, TrainingResult, TrainingRows, boost
+from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, loss_over
+from dmlgbm.gbdt.boosting.loop import BoostingRun, Finished, IterationReport, TrainingResult, boost
 from dmlgbm.gbdt.callbacks import Callback, Evaluation
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.partition_binning import BinningPlan
 from dmlgbm.gbdt.data.row_numbers import Segment, global_row_number
-from dmlgbm.gbdt.data.table import Category, Table
-from dmlgbm.gbdt.growth.quantisation import most_repeated_rows
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.round_grower import LeafExpander, RoundGrower
 from dmlgbm.gbdt.metrics import Metric
-from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, RowError, objective_for
+from dmlgbm.gbdt.objectives import ObjectiveSettings, RowError
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.ranks.column_shares import exchange_columns, gathered_rows
 from dmlgbm.gbdt.ranks.data_parallel import DataParallel, trees_at_once
 from dmlgbm.gbdt.ranks.exchange import RankExchange
 from dmlgbm.gbdt.ranks.feature_parallel import FeatureParallel
 from dmlgbm.gbdt.ranks.fit_report import RankReport, TreeCounts
-from dmlgbm.gbdt.ranks.rank_data import PartitionRows, RankData, RankPartition
+from dmlgbm.gbdt.ranks.rank_data import RankData, RankPartition
 from dmlgbm.gbdt.ranks.voting_parallel import VotingParallel
 from dmlgbm.gbdt.threads import Workers
 
 __all__ = [
     "Checkpoint",
     "CountedIteration",
-    "EvaluationPart",
     "IterationReport",
-    "PartitionRows",
     "RankData",
-    "RankEvaluationSet",
     "RankPartition",
     "RankResult",
     "RankTask",
@@ -64,33 +61,12 @@ class RankTask:
     parameters: TrainParameters  # n_estimators are added to `initial_model`
     objective: ObjectiveSettings
     plan: BinningPlan
-    feature_names: tuple[str, ...] | None
-    categories: tuple[tuple[Category, ...] | None, ...]
+    columns: Columns
     n_total_rows: int
     metrics: tuple[Metric, ...] = ()
     tree_learner: TreeLearner = "data"
     top_k: int = 20
     initial_model: Booster | None = None
-
-
-@dataclass(frozen=True)
-class EvaluationPart:
-    """A part of an evaluation set."""
-
-    table: Table
-    target: FloatArray
-    weight: FloatArray | None = None
-    init_score: FloatArray | None = None
-    group_starts: npt.NDArray[np.int64] | None = None
-    first_row_number: int = 0
-
-
-@dataclass(frozen=True)
-class RankEvaluationSet:
-    """The parts of an evaluation set that this rank has; every rank names the same sets in the same order."""
-
-    name: str
-    parts: list[EvaluationPart]
 
 
 @dataclass(frozen=True)
@@ -147,7 +123,7 @@ def train_rank(
     data: RankData,
     task: RankTask,
     *,
-    evaluation_sets: Sequence[RankEvaluationSet] = (),
+    evaluation_sets: Sequence[EvaluationSet] = (),
     callbacks: Sequence[Callback] = (),
     on_iteration: Callable[[CountedIteration], None] | None = None,
     resume: Checkpoint | None = None,
@@ -156,26 +132,25 @@ def train_rank(
     exchange = RankExchange(communicator)
     finished = (resume or Checkpoint()).finished()
     with Workers(task.parameters.n_threads) as workers:
-        rows = _same_kind_everywhere(data.rows, exchange, _n_outputs(task.objective))
+        rows = _same_kind_everywhere(data.rows, exchange, task.objective.n_outputs)
         replicated = task.tree_learner == "feature" and not exchange.alone
         with _naming_global_rows(data.segments):
             start = task.initial_model or _empty_model(task, rows, exchange)
-        scores = _first_scores(rows, start)
+        scores = _first_scores(rows, start, task.initial_model)
         add_trees(data.dataset, finished.trees, scores)
         dataset = data.dataset
         if replicated:
-            everybody = gathered_rows(replace(rows, start_score=scores), dataset.segments, exchange)
-            assert everybody.start_score is not None
-            rows, scores, dataset = everybody, everybody.start_score, exchange_columns(dataset, exchange)
+            rows = gathered_rows(replace(rows, init_score=scores), dataset.segments, exchange)
+            assert rows.init_score is not None
+            scores, dataset = rows.init_score, exchange_columns(dataset, exchange)
         row_exchange: Exchange = ALONE if replicated else exchange
         with _naming_global_rows(dataset.segments):
-            loss = _objective(task, rows, row_exchange)
+            loss = loss_over(rows, task.objective, task.parameters.precision, row_exchange)
         check_outputs(start, loss)
         grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
-        training_rows = TrainingRows(rows.target, rows.weight)
-        run = BoostingRun(task.parameters, dataset, loss, training_rows, scores, [grower], workers, row_exchange)
+        run = BoostingRun(task.parameters, dataset, loss, rows, scores, [grower], workers, row_exchange)
         after = replace(start, trees=(*start.trees, *finished.trees))
-        evaluators = [_evaluator(one, after, task.metrics, workers, exchange) for one in evaluation_sets]
+        evaluators = [Evaluator(one, after, task.metrics, workers, exchange) for one in evaluation_sets]
         counted = None if on_iteration is None else _with_counts(on_iteration, grower, exchange)
         with _naming_global_rows(dataset.segments):
             result = boost(
@@ -193,53 +168,34 @@ def _naming_global_rows(segments: Sequence[Segment]) -> Iterator[None]:
         raise RowError(error.subject, global_row_number(segments, error.row), error.problem) from None
 
 
-def _empty_model(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Booster:
-    loss = _objective(task, rows, exchange)
-    return empty_model(loss, task.feature_names, task.categories, first_scores=rows.init_score is None)
+def _empty_model(task: RankTask, rows: Rows, exchange: Exchange) -> Booster:
+    loss = loss_over(rows, task.objective, task.parameters.precision, exchange)
+    return empty_model(loss, task.columns, first_scores=rows.init_score is None)
 
 
-def _n_outputs(objective: ObjectiveSettings) -> int:
-    several = objective.name == "multiclass" or (objective.name == "custom" and objective.n_classes > 2)
-    return objective.n_classes if several else 1
-
-
-def _same_kind_everywhere(rows: PartitionRows, exchange: Exchange, n_outputs: int) -> PartitionRows:
+def _same_kind_everywhere(rows: Rows, exchange: Exchange, n_outputs: int) -> Rows:
     """A rank without rows does not know what the rows of others have: give it empty arrays of the same kinds."""
-    names = ("weight", "init_score", "group_starts", "start_score")
-    given = np.array([getattr(rows, name) is not None for name in names], np.float64)
+    empty: dict[str, Any] = {
+        "weight": np.zeros(0),
+        "init_score": np.zeros((n_outputs, 0)),
+        "group_starts": np.zeros(1, np.int64),
+    }
+    given = np.array([getattr(rows, name) is not None for name in empty], np.float64)
     somewhere = exchange.reduce_max(given)
-    missing = [name for name, here, there in zip(names, given, somewhere, strict=True) if there and not here]
-    if missing and len(rows.target):
+    missing = [name for name, here, there in zip(empty, given, somewhere, strict=True) if there and not here]
+    if missing and rows.n_rows:
         raise ValueError(f"other ranks have {missing[0]} for their rows, but this one does not: give it for all rows.")
-    no_scores = np.zeros((n_outputs, 0))
-    return PartitionRows(
-        rows.target,
-        np.zeros(0) if "weight" in missing else rows.weight,
-        no_scores if "init_score" in missing else rows.init_score,
-        np.zeros(1, np.int64) if "group_starts" in missing else rows.group_starts,
-        no_scores if "start_score" in missing else rows.start_score,
-    )
+    return replace(rows, **{name: empty[name] for name in missing})
 
 
-def _objective(task: RankTask, rows: PartitionRows, exchange: Exchange) -> Objective:
-    return objective_for(
-        task.objective,
-        target=rows.target,
-        weight=rows.weight,
-        group_starts=rows.group_starts,
-        most_repeated_rows=most_repeated_rows(task.parameters.precision),
-        exchange=exchange,
-    )
-
-
-def _first_scores(rows: PartitionRows, start: Booster) -> FloatArray:
-    """Scores of the model that training goes on from."""
-    if rows.start_score is not None:
-        return rows.start_score.astype(np.float64)
-    if start.trees:
-        raise ValueError("initial_model has trees, but the rows have no start_score: compute it from the raw rows.")
-    base = np.repeat(start.base_scores[:, None], len(rows.target), axis=1)
-    return base if rows.init_score is None else rows.init_score + base
+def _first_scores(rows: Rows, start: Booster, initial_model: Booster | None) -> FloatArray:
+    """Scores of the model that training goes on from; those of an initial model come with the rows."""
+    if initial_model is None:
+        base = np.repeat(start.base_scores[:, None], rows.n_rows, axis=1)
+        return base if rows.init_score is None else rows.init_score + base
+    if rows.init_score is None:
+        raise ValueError("the rows have no init_score, the scores of initial_model: compute them from the raw rows.")
+    return rows.init_score.astype(np.float64)
 
 
 def _grower(task: RankTask, dataset: Dataset, n_outputs: int, workers: Workers, exchange: RankExchange) -> RoundGrower:
@@ -254,18 +210,6 @@ def _grower(task: RankTask, dataset: Dataset, n_outputs: int, workers: Workers, 
     else:
         expander = FeatureParallel(dataset, parameters, workers, exchange)
     return RoundGrower(dataset, parameters, workers, expander)
-
-
-def _evaluator(
-    own: RankEvaluationSet, start: Booster, metrics: Sequence[Metric], workers: Workers, exchange: Exchange
-) -> Evaluator:
-    parts = [
-        EvaluationSet(
-            own.name, part.table, part.target, part.weight, part.init_score, part.group_starts, part.first_row_number
-        )
-        for part in own.parts
-    ]
-    return Evaluator(own.name, parts, start, metrics, workers, exchange)
 
 
 def _with_counts(

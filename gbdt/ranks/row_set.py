@@ -10,24 +10,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 
-from dmlgbm.gbdt.data.table import Table
-
-
-class Rows(Protocol):
-    """A table and everything that comes with its rows, in the engine's types."""
-
-    @property
-    def table(self) -> Table: ...
-    @property
-    def target(self) -> npt.NDArray[np.float64]: ...
-    @property
-    def weight(self) -> npt.NDArray[np.float64] | None: ...
-    @property
-    def init_score(self) -> npt.NDArray[np.float64] | None: ...
-    @property
-    def group_starts(self) -> npt.NDArray[np.int64] | None: ...
+from dmlgbm.gbdt.data.rows import Rows
 
 
 class Cut(Protocol):

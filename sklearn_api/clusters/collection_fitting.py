@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 
 from dmlgbm.gbdt.callbacks import Callback, log_evaluation
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import RowError
 from dmlgbm.gbdt.system.cluster_types import is_spark_frame
 from dmlgbm.sklearn_api.clusters.collection_rows import DaskPlace, Described, split_cuts
@@ -25,9 +26,9 @@ from dmlgbm.sklearn_api.clusters.partitions import PartitionReader
 from dmlgbm.sklearn_api.continuation import Start
 from dmlgbm.sklearn_api.dispatch import refuse_client, warn_of_dask_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_categories, warn_of_constant_model, warn_of_unused_metric
-from dmlgbm.sklearn_api.fitting import metrics_of, n_outputs_of
+from dmlgbm.sklearn_api.fitting import metrics_of
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.labels import Labels, require_weighted_classes, weights_of_classes
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.sklearn_api.tables.names import categorical_positions
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
@@ -35,7 +36,7 @@ from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
 from dmlgbm.sklearn_api.watching.stopping import TRAINING, watching
 
 if TYPE_CHECKING:
-    from dmlgbm.gbdt.booster import Booster
+    from dmlgbm.gbdt.data.columns import Columns
     from dmlgbm.gbdt.objectives import ObjectiveSettings
     from dmlgbm.gbdt.parameters import TrainParameters
     from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
@@ -46,21 +47,7 @@ if TYPE_CHECKING:
 
 Estimator = TypeVar("Estimator", bound="BoostedTrees")
 NamedSet = tuple[str, "RowSet"]
-
-
-@dataclass(frozen=True)
-class CollectionInput:
-    """What `fit` got beside its evaluation sets, as the user passed it."""
-
-    X: Any
-    y: Any
-    sample_weight: Any = None
-    init_score: Any = None
-    group: Any = None
-    qid: Any = None
-
-    def collections(self) -> list[Any]:
-        return [self.X, self.y, self.sample_weight, self.init_score, self.group, self.qid]
+Training = Callable[["ClusterJob[Any]", Sequence[Callback]], "ClusterResult"]
 
 
 class Place(Protocol):
@@ -69,27 +56,26 @@ class Place(Protocol):
     def is_collection(self, X: Any) -> bool:
         """Whether X lies there, too."""
 
-    def described(
-        self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
-    ) -> Described:
+    def described(self, reader: PartitionReader, rows: GivenRows, name: str, needs_queries: bool) -> Described:
         """Read every partition there, and describe it."""
 
-    def local_rows(self, rows: RowData, name: str) -> RowSet:
+    def local_rows(self, rows: Rows, name: str) -> RowSet:
         """Rows of this process, for the ranks to watch."""
 
-    def first_share(self, rows: Any) -> RowData:
+    def first_share(self, rows: Any) -> Rows:
         """The rows of one share, here."""
 
     def digest(self, rows: Any, name: str) -> int:
         """A number that is the same for sets of the same rows in the same order."""
 
-    def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
-        """Train there."""
+    @property
+    def train(self) -> Training:
+        """What trains there."""
 
 
 def fit_collection(
     estimator: Estimator,
-    rows: CollectionInput,
+    rows: GivenRows,
     given: Sequence[GivenSet],
     init_model: Any,
     settings: FitSettings,
@@ -115,7 +101,7 @@ def fit_collection(
 
 def _fit_where_it_lies(
     estimator: Estimator,
-    rows: CollectionInput,
+    rows: GivenRows,
     given: Sequence[GivenSet],
     init_model: Any,
     settings: FitSettings,
@@ -129,9 +115,7 @@ def _fit_where_it_lies(
 
 
 @contextlib.contextmanager
-def _place_of(
-    estimator: BoostedTrees, rows: CollectionInput, given: Sequence[GivenSet], client: Any
-) -> Iterator[Place]:
+def _place_of(estimator: BoostedTrees, rows: GivenRows, given: Sequence[GivenSet], client: Any) -> Iterator[Place]:
     session = secrets.token_hex(8)
     if is_spark_frame(rows.X):
         refuse_client(client)
@@ -148,8 +132,9 @@ def _place_of(
         yield DaskPlace(cluster, session)
 
 
-def _collections(rows: CollectionInput, given: Sequence[GivenSet]) -> list[Any]:
-    return [*rows.collections(), *(each for one in given for each in (one.X, one.y))]
+def _collections(rows: GivenRows, given: Sequence[GivenSet]) -> list[Any]:
+    vectors = (rows.sample_weight, rows.init_score, rows.group, rows.qid)
+    return [rows.X, rows.y, *vectors, *(each for one in given for each in (one.rows.X, one.rows.y))]
 
 
 class _CollectionFit:
@@ -170,7 +155,7 @@ class _CollectionFit:
         self._start = start
         self._name = type(estimator).__name__
 
-    def run(self, rows: CollectionInput, given: Sequence[GivenSet]) -> None:
+    def run(self, rows: GivenRows, given: Sequence[GivenSet]) -> None:
         from dmlgbm.gbdt.ranks.job import ClusterJob
 
         estimator, parameters, start = self._estimator, self._parameters, self._start
@@ -180,13 +165,12 @@ class _CollectionFit:
         labels = merged_labels(described.partitions) if estimator._target_kind == "classes" else None
         classes = None if labels is None else labels.classes
         objective = estimator._objective_settings(0 if classes is None else len(classes))
-        n_outputs = n_outputs_of(objective)
-        start.require_same_objective(objective.name, n_outputs)
-        described.require_scores(n_outputs)
+        start.require_same_objective(objective)
+        described.require_scores(objective.n_outputs)
         rules = RowRules(schema, classes, self._class_weights(labels), described.lengths)
         training = described.row_set(rules, rows_of)
         columns = self._settings.matched_to(schema.columns)
-        watched = [self._watched(each, columns, classes, n_outputs) for each in given]
+        watched = [self._watched(each, columns, classes, objective.n_outputs) for each in given]
         parameters = parameters.for_rows(training.n_rows)
         if parameters.train.early_stopping_rounds is not None and not watched:
             training, watched = self._set_aside(training, described, classes)
@@ -218,20 +202,20 @@ class _CollectionFit:
         warn_of_constant_model(result.training.booster, training.n_rows, parameters.train)
         estimator._store(result.training, classes, plan_=result.plan, fit_report_=result.report)
 
-    def _described(self, rows: CollectionInput) -> Described:
+    def _described(self, rows: GivenRows) -> Described:
         estimator = self._estimator
         reader = PartitionReader(
             estimator._target_kind,
             self._name,
             self._settings.categorical_feature,
-            self._start.booster,
+            None if self._start.booster is None else self._start.booster.columns,
             estimator.handle_unknown,
             feature_names=self._settings.feature_names,
             binning=self._parameters.binning,
         )
-        return self._place.described(reader, rows, "read", "", estimator._needs_queries)
+        return self._place.described(reader, rows, "read", estimator._needs_queries)
 
-    def _warn_of_categories(self, columns: Booster, described: Described) -> None:
+    def _warn_of_categories(self, columns: Columns, described: Described) -> None:
         if self._start.booster is not None:
             return
         fixed = {
@@ -241,9 +225,7 @@ class _CollectionFit:
             if column.fixed_order
         }
         listed = self._settings.categorical_feature
-        warn_of_categories(
-            columns, fixed | categorical_positions(listed, columns.feature_names, columns.n_features, "X")
-        )
+        warn_of_categories(columns, fixed | categorical_positions(listed, columns.names, columns.n_features, "X"))
 
     def _class_weights(self, labels: LabelSummary | None) -> FloatArray | None:
         if labels is None:
@@ -254,17 +236,17 @@ class _CollectionFit:
         require_weighted_classes(labels.classes, present)
         return weights
 
-    def _watched(self, given: GivenSet, columns: Booster, classes: Labels | None, n_outputs: int) -> NamedSet:
-        if not self._place.is_collection(given.X):
+    def _watched(self, given: GivenSet, columns: Columns, classes: Labels | None, n_outputs: int) -> NamedSet:
+        if not self._place.is_collection(given.rows.X):
             name, local = self._estimator._watched(given, columns, classes, n_outputs)
-            return name, self._place.local_rows(local, f"local-{given.label}")
+            return name, self._place.local_rows(local, f"local-{given.rows.label}")
         estimator = self._estimator
-        label = f" of {given.label}"
+        rows = given.rows
+        label = f" of {rows.label}"
         reader = PartitionReader(
             estimator._target_kind, self._name, "auto", columns, estimator.handle_unknown, set_label=label
         )
-        rows = CollectionInput(given.X, given.y, given.sample_weight, given.init_score, given.group, given.qid)
-        described = self._place.described(reader, rows, f"read-{given.label}", label, estimator._needs_queries)
+        described = self._place.described(reader, rows, f"read-{rows.label}", estimator._needs_queries)
         described.require_scores(n_outputs)
         schema = unified_columns(described.partitions, f"X{label}")
         rules = RowRules(replace(schema, columns=columns), classes, None, described.lengths, label)
@@ -279,11 +261,9 @@ class _CollectionFit:
         target = np.zeros(0)
         if classes is not None:
             target = described.targets(training)
-        rows, groups = self._estimator._split(
-            training.n_rows, target, described.boundaries, self._parameters.train.seed
-        )
-        learnt = split_cuts(training.cuts, rows.training, groups and groups.training, described.boundaries)
-        watched = split_cuts(training.cuts, rows.validation, groups and groups.validation, described.boundaries)
+        seed = self._parameters.train.seed
+        rows = self._estimator._split(training.n_rows, target, described.boundaries, seed)
+        learnt, watched = (split_cuts(training.cuts, own) for own in rows)
         return replace(training, cuts=learnt), [("validation", replace(training, cuts=watched))]
 
     def _train_parameters(self, training: RowSet, watched: Sequence[NamedSet]) -> TrainParameters:
@@ -304,7 +284,7 @@ class _CollectionFit:
         return watching(replace(parameters, n_estimators=n_estimators), names, holds_training_rows)
 
     def _metrics(
-        self, objective: ObjectiveSettings, columns: Booster, classes: Labels | None, watched: Sequence[NamedSet]
+        self, objective: ObjectiveSettings, columns: Columns, classes: Labels | None, watched: Sequence[NamedSet]
     ) -> list[Any]:
         estimator = self._estimator
         if not watched:
@@ -315,5 +295,5 @@ class _CollectionFit:
             self._settings.eval_metric,
             getattr(estimator, "eval_at", ()),
             lambda: self._place.first_share(watched[0][1]),
-            scorer_metrics(estimator, objective, columns, classes, n_outputs_of(objective)),
+            scorer_metrics(estimator, objective, columns, classes),
         )

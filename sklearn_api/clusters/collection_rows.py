@@ -7,10 +7,13 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from dmlgbm.gbdt.data.rows import Rows, kept_queries
 from dmlgbm.gbdt.system.cluster_types import is_dask_collection
 from dmlgbm.sklearn_api.clusters.partition_rows import RowCut, RowRules, share_cuts
 from dmlgbm.sklearn_api.clusters.partition_schema import merged_queries
@@ -21,20 +24,15 @@ from dmlgbm.sklearn_api.clusters.partitions import (
     candidates_of,
     describe,
 )
-from dmlgbm.sklearn_api.rows.holdout import taken
-from dmlgbm.sklearn_api.rows.row_data import RowData
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, group_boundaries, require_weight
-from dmlgbm.sklearn_api.rows.weightless_rows import kept_queries
 from dmlgbm.sklearn_api.watching.stopping import row_digest
 
 if TYPE_CHECKING:
     from dmlgbm.dask_backend.cluster import Cluster
     from dmlgbm.dask_backend.ingestion import PartitionRowSet, PartitionSource
-    from dmlgbm.gbdt.callbacks import Callback
     from dmlgbm.gbdt.parameters import BinningParameters
-    from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
-    from dmlgbm.gbdt.ranks.row_set import Rows, RowSet, RowsOf
-    from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput
+    from dmlgbm.gbdt.ranks.row_set import RowSet, RowsOf
 
 # Partitions that take more than this share of the workers' memory are read again for every step.
 _SHARE_OF_MEMORY = 0.3
@@ -48,22 +46,24 @@ class DaskPlace:
     """The workers of a Dask client, or this process: where partitions are read, and where ranks train on them."""
 
     def __init__(self, cluster: Cluster, session: str) -> None:
+        from dmlgbm.dask_backend.train import train_on_cluster
+
         self._cluster = cluster
-        self._session = session
+        self.train = partial(train_on_cluster, cluster, session)
 
     def is_collection(self, X: Any) -> bool:
         return is_dask_collection(X)
 
     def described(
-        self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
+        self, reader: PartitionReader, rows: GivenRows, name: str, needs_queries: bool
     ) -> DescribedPartitions:
-        return described_rows(self._cluster, reader, rows, name, label, needs_queries=needs_queries)
+        return described_rows(self._cluster, reader, rows, name, needs_queries=needs_queries)
 
-    def local_rows(self, rows: RowData, name: str) -> RowSet:
+    def local_rows(self, rows: Rows, name: str) -> RowSet:
         return local_rows(self._cluster, rows, name)
 
-    def first_share(self, rows: PartitionRowSet) -> RowData:
-        return rows.rows_of(self._cluster.gather(rows.parts_of(0)), rows.rules, rows.cuts[0])  # type: ignore[return-value]
+    def first_share(self, rows: PartitionRowSet) -> Rows:
+        return rows.rows_of(self._cluster.gather(rows.parts_of(0)), rows.rules, rows.cuts[0])
 
     def digest(self, rows: PartitionRowSet, name: str) -> int:
         shares = zip(rows.cuts, rows.first_rows, strict=False)
@@ -71,11 +71,6 @@ class DaskPlace:
             (rows.rows_of, rows.parts_of(share), rows.rules, cut, first) for share, (cut, first) in enumerate(shares)
         ]
         return joined_digests(self._cluster.gather(self._cluster.map(_digest_of, arguments, f"compare-{name}")))
-
-    def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
-        from dmlgbm.dask_backend.train import train_on_cluster
-
-        return train_on_cluster(self._cluster, self._session, job, callbacks)
 
 
 @dataclass(frozen=True)
@@ -134,12 +129,13 @@ class DescribedPartitions(Described):
 
 
 def described_rows(
-    cluster: Cluster, reader: PartitionReader, rows: CollectionInput, name: str, label: str = "", *, needs_queries: bool
+    cluster: Cluster, reader: PartitionReader, rows: GivenRows, name: str, *, needs_queries: bool
 ) -> DescribedPartitions:
     """Read every partition where it is, and describe it."""
     from dmlgbm.dask_backend.ingestion import PartitionSource
     from dmlgbm.dask_backend.row_inputs import partition_inputs
 
+    label = reader.set_label
     if rows.y is None:
         raise ValueError(f"This estimator requires y{label} to be passed, but the target y{label} is None.")
     vectors = {"y": rows.y, "sample_weight": rows.sample_weight, "init_score": rows.init_score, "qid": rows.qid}
@@ -238,48 +234,34 @@ def _numbered_description(number: int, partition: Any, target: Target) -> tuple[
     return number, describe(partition, target)
 
 
-def local_rows(cluster: Cluster, rows: RowData, name: str) -> PartitionRowSet:
+def local_rows(cluster: Cluster, rows: Rows, name: str) -> PartitionRowSet:
     """Rows of this process in a block for each worker, queries whole."""
     from dmlgbm.dask_backend.ingestion import PartitionRowSet, PartitionSource
     from dmlgbm.dask_backend.row_inputs import PartitionInputs
 
-    n_rows = rows.table.n_rows
-    n_blocks = max(1, min(len(cluster.workers()), n_rows // _ROWS_OF_A_BLOCK))
-    lengths = np.diff([n_rows * block // n_blocks for block in range(n_blocks + 1)]).tolist()
-    blocks, first, first_group = [], 0, 0
-    for cut in share_cuts(lengths, rows.group_starts):
-        n_groups = 0 if cut.group_starts is None else len(cut.group_starts) - 1
-        groups = None if cut.group_starts is None else np.arange(first_group, first_group + n_groups)
-        blocks.append(taken(rows, np.arange(first, first + cut.n_rows), groups))
-        first, first_group = first + cut.n_rows, first_group + n_groups
-    inputs = [PartitionInputs(number, block, {}) for number, block in enumerate(blocks)]
-    cuts = [RowCut(((number, 0, block.table.n_rows),)) for number, block in enumerate(blocks)]
-    return PartitionRowSet(None, cuts, _first, PartitionSource(cluster, _as_given, inputs, name))
+    n_blocks = max(1, min(len(cluster.workers()), rows.n_rows // _ROWS_OF_A_BLOCK))
+    lengths = np.diff([rows.n_rows * block // n_blocks for block in range(n_blocks + 1)]).tolist()
+    cuts = share_cuts(lengths, rows.group_starts)
+    ends = np.cumsum([0, *(cut.n_rows for cut in cuts)]).tolist()
+    inputs = [PartitionInputs(number, rows.slice(*ends_of), {}) for number, ends_of in enumerate(pairwise(ends))]
+    whole = [RowCut(((number, 0, cut.n_rows),)) for number, cut in enumerate(cuts)]
+    return PartitionRowSet(None, whole, _first, PartitionSource(cluster, _as_given, inputs, name))
 
 
-def split_cuts(
-    cuts: Sequence[RowCut], rows: IntArray, groups: IntArray | None, boundaries: IntArray | None
-) -> list[RowCut]:
-    """Shares with some of their rows only; `rows` and `groups` are numbered over all shares."""
-    split, first, first_group = [], 0, 0
+def split_cuts(cuts: Sequence[RowCut], rows: IntArray) -> list[RowCut]:
+    """Shares with some of their rows only, which are numbered over all shares."""
+    split, first = [], 0
     for cut in cuts:
         last = first + cut.n_rows
         own = rows[np.searchsorted(rows, first) : np.searchsorted(rows, last)] - first
-        own_groups = None
-        if groups is not None and boundaries is not None:
-            last_group = int(np.searchsorted(boundaries, last))
-            own_groups = (
-                groups[np.searchsorted(groups, first_group) : np.searchsorted(groups, last_group)] - first_group
-            )
-            first_group = last_group
         if len(own):
-            split.append(replace(cut, rows=own, groups=own_groups))
+            split.append(replace(cut, rows=own))
         first = last
     return split
 
 
 def checked_boundaries(
-    rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str, needs_queries: bool
+    rows: GivenRows, partitions: Sequence[PartitionDescription], label: str, needs_queries: bool
 ) -> IntArray | None:
     """Where queries start, if there are any; what is wrong with a partition is raised."""
     for error in (each.error for each in partitions if each.error is not None):
@@ -289,14 +271,14 @@ def checked_boundaries(
     return _boundaries(rows, partitions, label) if needs_queries else None
 
 
-def _boundaries(rows: CollectionInput, partitions: Sequence[PartitionDescription], label: str) -> IntArray:
+def _boundaries(rows: GivenRows, partitions: Sequence[PartitionDescription], label: str) -> IntArray:
     if rows.qid is not None and rows.group is None:
         return merged_queries(partitions, f"qid{label}")
     sizes = rows.group.compute() if is_dask_collection(rows.group) else rows.group
     kept = [np.ones(each.n_rows, np.bool_) if each.left_out is None else each.left_out.mask() for each in partitions]
     mask = np.concatenate(kept)
     boundaries = group_boundaries(sizes, rows.qid, len(mask), (f"group{label}", f"qid{label}"))
-    return kept_queries(boundaries, np.flatnonzero(mask))[1]
+    return kept_queries(boundaries, np.flatnonzero(mask))
 
 
 def _target_of(rows_of: RowsOf, parts: list[Any], rules: RowRules, cut: RowCut) -> Any:

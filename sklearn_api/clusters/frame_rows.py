@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.system.cluster_types import is_spark_frame
 from dmlgbm.sklearn_api.clusters.collection_rows import (
     Described,
@@ -17,7 +19,7 @@ from dmlgbm.sklearn_api.clusters.collection_rows import (
 from dmlgbm.sklearn_api.clusters.frame_tasks import Describing, Digesting, as_given, first_rows
 from dmlgbm.sklearn_api.clusters.partition_rows import RowCut, RowRules, share_cuts
 from dmlgbm.sklearn_api.clusters.partitions import PartitionDescription, PartitionReader
-from dmlgbm.sklearn_api.rows.row_data import RowData
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.spark_backend.cluster import SparkCluster
 from dmlgbm.spark_backend.frames import FrameColumns, all_but, columns_of_model
@@ -25,10 +27,7 @@ from dmlgbm.spark_backend.row_sets import FrameRowSet, FrameSource, LocalSource,
 from dmlgbm.spark_backend.train import train_on_spark
 
 if TYPE_CHECKING:
-    from dmlgbm.gbdt.callbacks import Callback
-    from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
     from dmlgbm.gbdt.ranks.row_set import RowsOf
-    from dmlgbm.sklearn_api.clusters.collection_fitting import CollectionInput
 
 
 class SparkPlace:
@@ -36,13 +35,13 @@ class SparkPlace:
 
     def __init__(self, X: Any, session: str) -> None:
         self._cluster = SparkCluster(X, session)
+        self.train = partial(train_on_spark, self._cluster)
 
     def is_collection(self, X: Any) -> bool:
         return is_spark_frame(X)
 
-    def described(
-        self, reader: PartitionReader, rows: CollectionInput, name: str, label: str, needs_queries: bool
-    ) -> DescribedFrame:
+    def described(self, reader: PartitionReader, rows: GivenRows, name: str, needs_queries: bool) -> DescribedFrame:
+        label = reader.set_label
         if rows.y is None:
             raise ValueError(f"This estimator requires y{label}, the name of its column, but y{label} is None.")
         rows = _with_query_column(rows)
@@ -51,18 +50,15 @@ class SparkPlace:
         boundaries = checked_boundaries(rows, partitions, label, needs_queries)
         return DescribedFrame(partitions, boundaries, label, self._cluster, source)
 
-    def local_rows(self, rows: RowData, name: str) -> FrameRowSet:
-        cut = RowCut(((0, 0, rows.table.n_rows),))
+    def local_rows(self, rows: Rows, name: str) -> FrameRowSet:
+        cut = RowCut(((0, 0, rows.n_rows),))
         return FrameRowSet(None, [cut], as_given, self._cluster, LocalSource(self._cluster, [rows]), {})
 
-    def first_share(self, rows: FrameRowSet) -> RowData:
+    def first_share(self, rows: FrameRowSet) -> Rows:
         return replace(rows, cuts=rows.cuts[:1]).shares().values().collect()[0]
 
     def digest(self, rows: FrameRowSet, name: str) -> int:
         return joined_digests(rows.shares().map(Digesting(tuple(rows.first_rows))).collect())
-
-    def train(self, job: ClusterJob[Any], callbacks: Sequence[Callback]) -> ClusterResult:
-        return train_on_spark(self._cluster, job, callbacks)
 
     def __enter__(self) -> Self:
         return self
@@ -89,14 +85,14 @@ class DescribedFrame(Described):
         return joined_targets([target for _, target in sorted(found, key=lambda numbered: numbered[0])])
 
 
-def _with_query_column(rows: CollectionInput) -> CollectionInput:
+def _with_query_column(rows: GivenRows) -> GivenRows:
     """`group` may name the column of query ids, as it does in other libraries on Spark."""
     if isinstance(rows.group, str) and rows.qid is None:
         return replace(rows, group=None, qid=rows.group)
     return rows
 
 
-def _columns(reader: PartitionReader, rows: CollectionInput, name: str) -> FrameColumns:
+def _columns(reader: PartitionReader, rows: GivenRows, name: str) -> FrameColumns:
     vectors: Mapping[str, Any] = {
         purpose: column
         for purpose, column in (
@@ -109,7 +105,7 @@ def _columns(reader: PartitionReader, rows: CollectionInput, name: str) -> Frame
     }
     if reader.fitted is None:
         return all_but(rows.X, vectors, name)
-    return columns_of_model(rows.X, reader.fitted.feature_names, reader.fitted.n_features, vectors, name)
+    return columns_of_model(rows.X, reader.fitted.names, reader.fitted.n_features, vectors, name)
 
 
 def _descriptions(source: FrameSource, reader: PartitionReader) -> list[PartitionDescription]:

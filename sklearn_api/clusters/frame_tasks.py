@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from dmlgbm.sklearn_api.clusters.partition_rows import rows_of_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.sklearn_api.clusters.partitions import PartitionDescription, ReadPartition, Target, describe
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.watching.stopping import row_digest
 
 
@@ -30,22 +27,15 @@ class Digesting:
 
     firsts: tuple[int, ...]
 
-    def __call__(self, numbered: tuple[int, RowData]) -> int:
+    def __call__(self, numbered: tuple[int, Rows]) -> int:
         share, rows = numbered
         return row_digest(rows, self.firsts[share])
 
 
 def first_rows(partition: ReadPartition, n_rows: int) -> ReadPartition:
     """The partition with its first rows only; it still says how many it had."""
-    assert partition.table is not None
-    return replace(
-        partition,
-        table=rows_of_table(partition.table, 0, n_rows),
-        target=partition.target[:n_rows],
-        weight=None if partition.weight is None else partition.weight[:n_rows],
-        init_score=None if partition.init_score is None else np.ascontiguousarray(partition.init_score[:, :n_rows]),
-        query_ids=None,
-    )
+    assert partition.rows is not None
+    return replace(partition, rows=partition.rows.slice(0, n_rows), query_ids=None)
 
 
 def as_given(parts: Sequence[Any], rules: Any, cut: Any) -> Any:

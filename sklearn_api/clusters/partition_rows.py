@@ -7,18 +7,15 @@ the share in which it starts.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 
-from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, SparseColumn, Table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.sklearn_api.clusters.partition_schema import ColumnSchema
-from dmlgbm.sklearn_api.clusters.partitions import ReadPartition, conformed, joined
-from dmlgbm.sklearn_api.rows.holdout import taken
+from dmlgbm.sklearn_api.clusters.partitions import ReadPartition, conformed
 from dmlgbm.sklearn_api.rows.labels import Labels, numbers_of_known_labels
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
 
 
@@ -40,7 +37,6 @@ class RowCut:
     pieces: tuple[tuple[int, int, int], ...]
     group_starts: IntArray | None = None
     rows: IntArray | None = None  # None for all
-    groups: IntArray | None = None  # the queries that `rows` form
 
     @property
     def partitions(self) -> tuple[int, ...]:
@@ -53,7 +49,7 @@ class RowCut:
         return sum(stop - start for _, start, stop in self.pieces)
 
 
-def rows_of(partitions: Sequence[ReadPartition], rules: RowRules, cut: RowCut) -> RowData:
+def rows_of(partitions: Sequence[ReadPartition], rules: RowRules, cut: RowCut) -> Rows:
     """The rows of a share, from the partitions that it names."""
     for partition, (number, _, _) in zip(partitions, cut.pieces, strict=True):
         if partition.n_rows != rules.lengths[number]:
@@ -62,17 +58,11 @@ def rows_of(partitions: Sequence[ReadPartition], rules: RowRules, cut: RowCut) -
                 f"{partition.n_rows} when it was read again: persist the collection, so that it stays the same."
             )
     parts = [
-        _slice(partition, rules, start, stop)
+        _in_engine_types(partition, rules, start, stop)
         for partition, (_, start, stop) in zip(partitions, cut.pieces, strict=True)
     ]
-    whole = RowData(
-        table=joined([part.table for part in parts]),
-        target=np.concatenate([part.target for part in parts]),
-        weight=_concatenated([part.weight for part in parts]),
-        init_score=_concatenated([part.init_score for part in parts]),
-        group_starts=cut.group_starts,
-    )
-    return whole if cut.rows is None else taken(whole, cut.rows, cut.groups)
+    whole = replace(Rows.join(parts), group_starts=cut.group_starts)
+    return whole if cut.rows is None else whole.take(cut.rows)
 
 
 def share_cuts(lengths: Sequence[int], boundaries: IntArray | None = None) -> list[RowCut]:
@@ -118,42 +108,17 @@ def _pieces(borders: IntArray, start: int, stop: int) -> tuple[tuple[int, int, i
     )
 
 
-def _slice(partition: ReadPartition, rules: RowRules, start: int, stop: int) -> RowData:
-    assert partition.table is not None
-    target = partition.target
+def _in_engine_types(partition: ReadPartition, rules: RowRules, start: int, stop: int) -> Rows:
+    """Some rows of a partition, with class numbers, class weights, and columns as they are in all partitions."""
+    rows = partition.rows
+    assert rows is not None
+    target, weight = rows.target, rows.weight
     if rules.classes is not None:
         target = numbers_of_known_labels(target, len(target), rules.classes, f"y{rules.label}")
-    weight = partition.weight
     if rules.class_weights is not None:
         of_row = rules.class_weights[target.astype(np.intp)]
         weight = of_row if weight is None else weight * of_row
-    table = conformed(partition.table, rules.schema.columns, rules.schema.dtypes)
-    if (start, stop) == (0, partition.n_rows):
-        return RowData(table, target, weight, partition.init_score)
-    return RowData(
-        table=rows_of_table(table, start, stop),
-        target=target[start:stop],
-        weight=None if weight is None else weight[start:stop],
-        init_score=None if partition.init_score is None else partition.init_score[:, start:stop],
-    )
-
-
-def rows_of_table(table: Table, start: int, stop: int) -> Table:
-    """Some consecutive rows, as views."""
-    columns: list[CategoricalColumn | NumericColumn | SparseColumn] = []
-    for column in table.columns:
-        if isinstance(column, CategoricalColumn):
-            columns.append(CategoricalColumn(column.codes[start:stop], column.categories))
-        elif isinstance(column, NumericColumn):
-            missing = None if column.missing is None else column.missing[start:stop]
-            columns.append(NumericColumn(column.values[start:stop], missing))
-        else:
-            first, last = np.searchsorted(column.rows, (start, stop))
-            columns.append(SparseColumn(column.rows[first:last] - start, column.values[first:last], stop - start))
-    return Table(tuple(columns), stop - start, table.names)
-
-
-def _concatenated(parts: list[npt.NDArray[np.float64] | None]) -> npt.NDArray[np.float64] | None:
-    """Along the rows, which are the last axis; all parts have the vector, or none."""
-    present = [part for part in parts if part is not None]
-    return np.ascontiguousarray(np.concatenate(present, axis=-1)) if present else None
+    table = conformed(rows.table, rules.schema.columns, rules.schema.dtypes)
+    whole = replace(rows, table=table, target=target, weight=weight)
+    # Of a sample there are fewer rows than the partition has: `stop` counts those that it had.
+    return whole if (start, stop) == (0, partition.n_rows) else whole.slice(start, stop)

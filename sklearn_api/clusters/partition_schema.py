@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.table import Category
 from dmlgbm.sklearn_api.clusters.partitions import ColumnDescription, PartitionDescription
 from dmlgbm.sklearn_api.rows.labels import Labels, encoded_labels
@@ -24,9 +24,9 @@ Numbered = tuple[int, PartitionDescription]
 
 @dataclass(frozen=True)
 class ColumnSchema:
-    """The columns of all partitions: a model without trees, and the common type of numbers (None for categories)."""
+    """The columns of all partitions together, and the common type of numbers of each (None for categories)."""
 
-    columns: Booster
+    columns: Columns
     dtypes: tuple[str | None, ...]
 
 
@@ -51,9 +51,7 @@ def unified_columns(descriptions: Sequence[PartitionDescription], name: str = "X
         for feature in range(len(filled[0][1].columns))
     ]
     categories = tuple(known for known, _ in columns)
-    return ColumnSchema(
-        Booster((), np.zeros(1), "", len(columns), names, categories), tuple(dtype for _, dtype in columns)
-    )
+    return ColumnSchema(Columns(names, categories), tuple(dtype for _, dtype in columns))
 
 
 def merged_labels(descriptions: Sequence[PartitionDescription]) -> LabelSummary:

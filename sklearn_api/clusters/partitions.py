@@ -7,18 +7,17 @@ of all partitions together (`partition_schema.py`), and `conformed` then numbers
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.data.bin_sample import candidate_rows, taken
+from dmlgbm.gbdt.data.bin_sample import candidate_rows
+from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from dmlgbm.gbdt.parameters import BinningParameters
-from dmlgbm.sklearn_api.rows.columns import table_like
-from dmlgbm.sklearn_api.rows.holdout import taken_rows
 from dmlgbm.sklearn_api.rows.labels import Labels, distinct_labels, label_vector
 from dmlgbm.sklearn_api.rows.targets import (
     FloatArray,
@@ -29,6 +28,7 @@ from dmlgbm.sklearn_api.rows.targets import (
 )
 from dmlgbm.sklearn_api.rows.weightless_rows import kept_rows, with_used_categories
 from dmlgbm.sklearn_api.tables import listed_categories, table_from
+from dmlgbm.sklearn_api.tables.matching import table_like
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 
 Target = Literal["classes", "numbers"]
@@ -53,15 +53,15 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class ReadPartition:
-    """A partition in this process; `table` is None where there are no rows."""
+    """A partition in this process; `rows` is None where there are none.
+
+    Where classes are to be learnt, the target holds labels still: their numbers are known when all partitions are.
+    """
 
     n_rows: int
     names: tuple[str, ...] | None
-    table: Table | None
+    rows: Rows | None
     fixed_order: frozenset[int] = frozenset()  # columns whose categories have an order of their own
-    target: npt.NDArray[Any] = field(default_factory=lambda: np.zeros(0))
-    weight: FloatArray | None = None
-    init_score: FloatArray | None = None
     query_ids: npt.NDArray[Any] | None = None
     left_out: LeftOut | None = None  # rows that weigh nothing; the other fields are without them
     error: Exception | None = None  # what is wrong with it, for the client to raise
@@ -103,7 +103,7 @@ class PartitionReader:
     target: Target
     estimator_name: str
     categorical_feature: CategoricalFeature = "auto"
-    fitted: Booster | None = None
+    fitted: Columns | None = None
     handle_unknown: Literal["missing", "error"] = "missing"
     set_label: str = ""  # " of eval_set[0]"
     feature_names: tuple[str, ...] | None = None  # what to call the columns of arrays
@@ -133,14 +133,17 @@ class PartitionReader:
             table = table_like(X, self.fitted, self.handle_unknown, estimator_name=self.estimator_name, name=table_name)
         checked = label_vector if self.target == "classes" else numeric_target
         weight, scores, ids = (vectors.get(name) for name in ("sample_weight", "init_score", "qid"))
-        read = ReadPartition(
-            n_rows=n_rows,
-            names=table.names,
+        rows = Rows(
             table=table,
-            fixed_order=listed_categories(X),
             target=checked(vectors["y"], n_rows, f"y{self.set_label}"),
             weight=None if weight is None else nonnegative_weights(weight, n_rows, f"sample_weight{self.set_label}"),
             init_score=None if scores is None else _scores(scores, n_rows, f"init_score{self.set_label}"),
+        )
+        read = ReadPartition(
+            n_rows=n_rows,
+            names=table.names,
+            rows=rows,
+            fixed_order=listed_categories(X),
             query_ids=None if ids is None else one_for_each_row(ids, n_rows, f"qid{self.set_label}"),
         )
         # Rows to watch stay: they weigh nothing in a metric, and nothing else is made of them.
@@ -157,21 +160,20 @@ class PartitionReader:
 
 
 def _weighing_rows(partition: ReadPartition, listed: frozenset[int] | None) -> ReadPartition:
-    """The rows of a partition that weigh something; without its table if there are none."""
-    kept = kept_rows(partition.weight)
-    if kept is None or partition.table is None or partition.weight is None:
+    """The rows of a partition that weigh something; none at all if there are none."""
+    rows = partition.rows
+    kept = None if rows is None else kept_rows(rows.weight)
+    if rows is None or rows.weight is None or kept is None:
         return partition
-    mask = partition.weight > 0
-    left_out = LeftOut(np.packbits(mask), partition.n_rows, partition.target[~mask])
+    mask = rows.weight > 0
+    left_out = LeftOut(np.packbits(mask), partition.n_rows, rows.target[~mask])
     if len(kept) == 0:
-        return ReadPartition(0, partition.names, None, left_out=left_out, target=partition.target[:0])
+        return ReadPartition(0, partition.names, None, left_out=left_out)
+    left = rows.take(kept)
     return replace(
         partition,
         n_rows=len(kept),
-        table=with_used_categories(taken_rows(partition.table, kept), listed),
-        target=partition.target[kept],
-        weight=partition.weight[kept],
-        init_score=None if partition.init_score is None else np.ascontiguousarray(partition.init_score[:, kept]),
+        rows=replace(left, table=with_used_categories(left.table, listed)),
         query_ids=None if partition.query_ids is None else partition.query_ids[kept],
         left_out=left_out,
     )
@@ -180,21 +182,21 @@ def _weighing_rows(partition: ReadPartition, listed: frozenset[int] | None) -> R
 def describe(partition: ReadPartition, target: Target) -> PartitionDescription:
     """The small record of a partition."""
     labels = counts = None
-    left_out = partition.left_out
+    rows, left_out = partition.rows, partition.left_out
     if target == "classes" and (left_out is not None or partition.n_rows):
         # The classes of all rows, but the number of those that weigh something.
-        everything = partition.target if left_out is None else np.concatenate([partition.target, left_out.target])
-        labels, numbers = distinct_labels(everything)
+        targets = [each.target for each in (rows, left_out) if each is not None]
+        labels, numbers = distinct_labels(targets[0] if len(targets) == 1 else np.concatenate(targets))
         counts = np.bincount(numbers[: partition.n_rows], minlength=len(labels))
     if left_out is not None:
         left_out = replace(left_out, target=left_out.target[:0])
-    if partition.table is None:
+    if rows is None:
         return PartitionDescription(
             0, 0, partition.names, labels=labels, label_counts=counts, has_weight=False, left_out=left_out,
             error=partition.error,
         )  # fmt: skip
     ids, sizes = (None, None) if partition.query_ids is None else _queries(partition.query_ids)
-    columns = partition.table.columns
+    columns = rows.table.columns
     return PartitionDescription(
         n_rows=partition.n_rows,
         n_bytes=sum(_bytes_of(column) for column in columns),
@@ -202,8 +204,8 @@ def describe(partition: ReadPartition, target: Target) -> PartitionDescription:
         columns=tuple(_described(column, feature in partition.fixed_order) for feature, column in enumerate(columns)),
         labels=labels,
         label_counts=counts,
-        has_weight=partition.weight is None or bool(partition.weight.any()),
-        n_scores=None if partition.init_score is None else len(partition.init_score),
+        has_weight=rows.weight is None or bool(rows.weight.any()),
+        n_scores=None if rows.init_score is None else len(rows.init_score),
         query_ids=ids,
         query_sizes=sizes,
         left_out=left_out,
@@ -214,62 +216,19 @@ def candidates_of(
     partition: ReadPartition, first_row: int, n_rows_so_far: int, binning: BinningParameters
 ) -> tuple[ReadPartition, npt.NDArray[np.uint32]]:
     """The partition with the rows only that bins may be cut from (it still says how many it had), and their numbers."""
-    if partition.table is None:  # read again, and not what it was: `rows_of` is going to say so
+    if partition.rows is None:  # read again, and not what it was: `rows_of` is going to say so
         return partition, np.zeros(0, np.uint32)
     rows = candidate_rows(partition.n_rows, first_row, n_rows_so_far, binning)
-    columns = tuple(taken(column, rows) for column in partition.table.columns)
-    small = replace(
-        partition,
-        table=Table(columns, len(rows), partition.table.names),
-        target=partition.target[rows],
-        weight=None if partition.weight is None else partition.weight[rows],
-        init_score=None if partition.init_score is None else np.ascontiguousarray(partition.init_score[:, rows]),
-        query_ids=None,
-    )
-    return small, rows
+    return replace(partition, rows=partition.rows.take(rows), query_ids=None), rows
 
 
-def conformed(table: Table, schema: Booster, dtypes: tuple[str | None, ...]) -> Table:
+def conformed(table: Table, schema: Columns, dtypes: tuple[str | None, ...]) -> Table:
     """The table with numbers in the common types and categories numbered as in the whole collection."""
     columns = tuple(
         _conformed_number(column, dtype) if known is None else _conformed_category(column)
         for column, known, dtype in zip(table.columns, schema.categories, dtypes, strict=True)
     )
-    return schema.encode(Table(columns, table.n_rows, schema.feature_names), "missing")
-
-
-def joined(tables: list[Table]) -> Table:
-    """Rows of several conformed tables, one after the other."""
-    if len(tables) == 1:
-        return tables[0]
-    columns = tuple(
-        _joined_column([table.columns[feature] for table in tables]) for feature in range(len(tables[0].columns))
-    )
-    return Table(columns, sum(table.n_rows for table in tables), tables[0].names)
-
-
-def _joined_column(parts: list[Column]) -> Column:
-    first = parts[0]
-    if isinstance(first, CategoricalColumn):
-        return CategoricalColumn(np.concatenate([_codes(part) for part in parts]), first.categories)
-    if isinstance(first, SparseColumn):
-        starts = np.cumsum([0, *(len(part) for part in parts)])
-        rows = [part.rows + start for part, start in zip(parts, starts, strict=False) if isinstance(part, SparseColumn)]
-        return SparseColumn(np.concatenate(rows), _values(parts), int(starts[-1]))
-    masks = [part.missing for part in parts if isinstance(part, NumericColumn)]
-    if all(mask is None for mask in masks):
-        return NumericColumn(_values(parts))
-    whole = [np.zeros(len(part), bool) if mask is None else mask for part, mask in zip(parts, masks, strict=True)]
-    return NumericColumn(_values(parts), np.concatenate(whole))
-
-
-def _values(parts: list[Column]) -> npt.NDArray[Any]:
-    return np.concatenate([part.values for part in parts if not isinstance(part, CategoricalColumn)])
-
-
-def _codes(column: Column) -> npt.NDArray[Any]:
-    assert isinstance(column, CategoricalColumn)
-    return column.codes
+    return schema.encode(Table(columns, table.n_rows, schema.names), "missing")
 
 
 def _conformed_number(column: Column, dtype: str | None) -> Column:

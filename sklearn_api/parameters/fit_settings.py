@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.callbacks import Callback
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.sklearn_api.fit_warnings import warn_of_table
 from dmlgbm.sklearn_api.parameters.names import stored_parameters
@@ -39,13 +39,13 @@ class FitSettings:
         warn_of_table(X, table, self.categorical_feature)
         return table
 
-    def matched_to(self, columns: Booster) -> Booster:
+    def matched_to(self, columns: Columns) -> Columns:
         """The columns that evaluation sets are matched to: by position where only `feature_name` has named them."""
-        return columns if self.feature_names is None else replace(columns, feature_names=None)
+        return columns if self.feature_names is None else replace(columns, names=None)
 
-    def require_names(self, start: Booster) -> None:
+    def require_names(self, start: Columns) -> None:
         """A model that is gone on from has named its columns already."""
-        if self.feature_names is not None and self.feature_names != start.feature_names:
+        if self.feature_names is not None and self.feature_names != start.names:
             raise ValueError("feature_name differs from the names of the model to go on from: leave it out.")
 
 

@@ -7,16 +7,13 @@ gives its share, and a query stays whole.
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from dmlgbm.gbdt.random_keys import Purpose, random_key
 from dmlgbm.gbdt.system.counter_random import GOLDEN, mix
-from dmlgbm.sklearn_api.rows.row_data import RowData
 
 IntArray = npt.NDArray[np.int64]
 
@@ -58,50 +55,15 @@ def split_classes(class_numbers: npt.NDArray[np.float64], fraction: float, seed:
     return _split(n_rows, validation)
 
 
-def split_groups(group_starts: IntArray, fraction: float, seed: int) -> tuple[Split, Split]:
-    """Rows and queries of both sides; whole queries are drawn."""
+def split_groups(group_starts: IntArray, fraction: float, seed: int) -> Split:
+    """A random share of the queries, rounded up, for validation."""
     n_groups = len(group_starts) - 1
     _require_two(n_groups, "query")
     n_validation = min(math.ceil(fraction * n_groups), n_groups - 1)
-    groups = _split(n_groups, _shuffled(n_groups, seed)[:n_validation])
     in_validation = np.zeros(n_groups, np.bool_)
-    in_validation[groups.validation] = True
+    in_validation[_shuffled(n_groups, seed)[:n_validation]] = True
     of_row = np.repeat(in_validation, np.diff(group_starts))
-    return Split(np.flatnonzero(~of_row), np.flatnonzero(of_row)), groups
-
-
-def taken(data: RowData, rows: IntArray, groups: IntArray | None = None) -> RowData:
-    """The given rows of everything that belongs to rows; `groups` are the queries that they form."""
-    group_starts = None
-    if groups is not None and data.group_starts is not None:
-        group_starts = np.concatenate([[0], np.cumsum(np.diff(data.group_starts)[groups])])
-    return RowData(
-        table=taken_rows(data.table, rows),
-        target=data.target[rows],
-        weight=None if data.weight is None else data.weight[rows],
-        init_score=None if data.init_score is None else np.ascontiguousarray(data.init_score[:, rows]),
-        group_starts=group_starts,
-        row_numbers=None if data.row_numbers is None else data.row_numbers[rows],
-    )
-
-
-def taken_rows(table: Table, rows: IntArray) -> Table:
-    """The given rows of a table, ascending."""
-    return Table(tuple(_taken_column(column, rows) for column in table.columns), len(rows), table.names)
-
-
-def numbered(data: RowData) -> RowData:
-    """The rows with their numbers, so that errors name a row as the user knows it after some were left out."""
-    return data if data.row_numbers is not None else replace(data, row_numbers=np.arange(data.table.n_rows))
-
-
-def _taken_column(column: Column, rows: IntArray) -> Column:
-    if isinstance(column, CategoricalColumn):
-        return CategoricalColumn(column.codes[rows], column.categories)
-    if isinstance(column, NumericColumn):
-        return NumericColumn(column.values[rows], None if column.missing is None else column.missing[rows])
-    _, places, stored = np.intersect1d(rows, column.rows, assume_unique=True, return_indices=True)
-    return SparseColumn(places, column.values[stored], len(rows))
+    return Split(np.flatnonzero(~of_row), np.flatnonzero(of_row))
 
 
 def _shuffled(n: int, seed: int) -> IntArray:

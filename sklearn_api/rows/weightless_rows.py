@@ -11,13 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, Table
-from dmlgbm.sklearn_api.rows.holdout import numbered, taken
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
 
 
-def weighing_rows(rows: RowData, listed: frozenset[int] | None) -> RowData:
+def weighing_rows(rows: Rows, listed: frozenset[int] | None) -> Rows:
     """The rows that weigh something.
 
     Columns in `listed` (all of them, if it is None) keep their categories; others lose those that no row holds.
@@ -25,10 +24,7 @@ def weighing_rows(rows: RowData, listed: frozenset[int] | None) -> RowData:
     kept = kept_rows(rows.weight)
     if kept is None:
         return rows
-    groups, starts = None, None
-    if rows.group_starts is not None:
-        groups, starts = kept_queries(rows.group_starts, kept)
-    left = replace(taken(numbered(rows), kept, groups), group_starts=starts)
+    left = rows.numbered().take(kept)
     return replace(left, table=with_used_categories(left.table, listed))
 
 
@@ -37,13 +33,6 @@ def kept_rows(weight: FloatArray | None) -> IntArray | None:
     if weight is None or weight.all():
         return None
     return np.flatnonzero(weight)
-
-
-def kept_queries(group_starts: IntArray, kept: IntArray) -> tuple[IntArray, IntArray]:
-    """The queries that keep a row, and where each of them starts among the rows that are kept."""
-    sizes = np.diff(np.searchsorted(kept, group_starts))
-    groups = np.flatnonzero(sizes)
-    return groups, np.concatenate([[0], np.cumsum(sizes[groups])]).astype(np.int64)
 
 
 def with_used_categories(table: Table, listed: frozenset[int] | None) -> Table:

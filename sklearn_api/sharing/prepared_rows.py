@@ -9,27 +9,24 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.loop import TrainingRows
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Column, Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.sklearn_api.fit_warnings import warn_of_table
-from dmlgbm.sklearn_api.fitting import n_outputs_of
 from dmlgbm.sklearn_api.parameters.values import EngineParameters
-from dmlgbm.sklearn_api.rows.columns import columns_of
 from dmlgbm.sklearn_api.rows.labels import Labels, class_weights, encoded_labels, require_two_weighted_classes
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import (
     FloatArray,
-    IntArray,
     group_boundaries,
     is_column,
     numeric_target,
@@ -126,39 +123,36 @@ class RememberingBinner:
 
 @dataclass(frozen=True)
 class CheckedRows:
-    """What belongs to the rows of a training table."""
+    """Rows that any number of fits learn from, each with weights and starting scores of its own."""
 
     setting: Any
-    target: FloatArray
+    rows: Rows
     classes: Labels | None
-    weight: FloatArray | None
     init_score: Any  # as passed: its shape depends on the objective
-    group_starts: IntArray | None
-    y_is_column: bool
-    row_numbers: IntArray | None  # in what the user passed, where rows were left out for their weight
     n_rows_passed: int
+    y_is_column: bool
 
-    def training_rows(self, estimator: Any) -> tuple[TrainingRows, ObjectiveSettings]:
+    def training_rows(self, estimator: Any) -> tuple[Rows, ObjectiveSettings]:
         """The rows as an estimator of these parameters learns from them."""
         if self.y_is_column:
             warn_of_column("y")
-        weight = self.weight
+        rows, weight = self.rows, self.rows.weight
         if self.classes is not None:
-            weight = class_weights(estimator.class_weight, self.classes, self.target, weight)
-            require_two_weighted_classes(self.classes, self.target, weight)
+            weight = class_weights(estimator.class_weight, self.classes, rows.target, weight)
+            require_two_weighted_classes(self.classes, rows.target, weight)
         objective = estimator._objective_settings(0 if self.classes is None else len(self.classes))
-        scores = score_matrix(self.init_score, self.n_rows_passed, n_outputs_of(objective))
-        if scores is not None and self.row_numbers is not None:
-            scores = np.ascontiguousarray(scores[:, self.row_numbers])
-        return TrainingRows(self.target, weight, scores, self.group_starts), objective
+        scores = score_matrix(self.init_score, self.n_rows_passed, objective.n_outputs)
+        if scores is not None and rows.row_numbers is not None:
+            scores = np.ascontiguousarray(scores[:, rows.row_numbers])
+        return replace(rows, weight=weight, init_score=scores), objective
 
 
 @dataclass(frozen=True)
 class PreparedRows(CheckedRows):
-    """A training table as bins, with what belongs to its rows. Fits read it, any number of them at once."""
+    """Rows whose columns are kept as bins."""
 
     dataset: Dataset
-    columns: Booster
+    columns: Columns
     predicted: PredictedTables = field(default_factory=PredictedTables)
     starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
     """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
@@ -166,7 +160,7 @@ class PreparedRows(CheckedRows):
     @property
     def n_bytes(self) -> int:
         """Memory that the rows take."""
-        return _n_bytes([*self.dataset.storage, self.target, self.weight, self.group_starts])
+        return _n_bytes([*self.dataset.storage, *vars(self.rows).values()])
 
     def expect(self, X: Any, tested: Any) -> None:
         """All models of these rows will be scored on X, which they learn from, and on `tested`; neither changes."""
@@ -180,17 +174,15 @@ class RowsToSplit(CheckedRows):
     Other processes have the rows anyway: there is nothing here that is worth sending.
     """
 
-    table: Table
     binner: RememberingBinner = field(default_factory=RememberingBinner)
     stays_in_process = True
 
     @property
     def n_bytes(self) -> int:
         """Memory that the rows take, with a byte a value for their bins."""
-        columns = [value for column in self.table.columns for value in vars(column).values()]
-        return _n_bytes([*columns, self.target, self.weight, self.group_starts]) + (
-            self.table.n_rows * self.table.n_features
-        )
+        table = self.rows.table
+        columns = [value for column in table.columns for value in vars(column).values()]
+        return _n_bytes([*columns, *vars(self.rows).values()]) + table.n_rows * table.n_features
 
 
 def preparation_setting(estimator: Any, parameters: EngineParameters) -> Any:
@@ -225,20 +217,18 @@ def prepared_rows(
         target = numeric_target(targets, table.n_rows)
     weight = weight_vector(sample_weight, table.n_rows)
     group_starts = group_boundaries(group, qid, table.n_rows) if estimator._needs_queries else None
-    rows = weighing_rows(RowData(table, target, weight, group_starts=group_starts), listed_categories(X))
+    rows = weighing_rows(Rows(table, target, weight, group_starts=group_starts), listed_categories(X))
     setting = preparation_setting(estimator, parameters)
-    checked = (
-        *(setting, rows.target, classes, rows.weight, init_score, rows.group_starts),
-        *(y_is_column, rows.row_numbers, table.n_rows),
-    )
+    passed = (classes, init_score, table.n_rows, y_is_column)
     if parameters.train.early_stopping_rounds is not None:
-        return RowsToSplit(*checked, rows.table)
+        return RowsToSplit(setting, rows, *passed)
     all_weights = rows.weight
     if classes is not None:
         all_weights = class_weights(estimator.class_weight, classes, rows.target, rows.weight)
     with Workers(parameters.train.n_threads) as workers:
         dataset = bin_table(rows.table, parameters.binning, workers, all_weights)
-    return PreparedRows(*checked, dataset, columns_of(rows.table))
+    columns = Columns.of(rows.table)
+    return PreparedRows(setting, rows.without_columns(), *passed, dataset, columns)
 
 
 class StagedScores:

@@ -22,8 +22,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.loop import TrainingResult, TrainingRows
+from dmlgbm.gbdt.boosting.loop import TrainingResult
 from dmlgbm.gbdt.boosting.staged_training import StagedTraining
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.system.cluster_types import is_dask_collection
@@ -40,7 +41,7 @@ from dmlgbm.sklearn_api.parameters.values import (
     is_whole_number,
     n_threads_of,
 )
-from dmlgbm.sklearn_api.rows.row_data import RowData, naming_rows
+from dmlgbm.sklearn_api.rows.row_errors import naming_rows
 from dmlgbm.sklearn_api.sharing.prepared_rows import (
     CheckedRows,
     PreparedRows,
@@ -70,24 +71,17 @@ class ContinuedRun:
         self,
         prepared: PreparedRows,
         parameters: TrainParameters,
-        rows: TrainingRows,
+        rows: Rows,
         objective: ObjectiveSettings,
         so_far: Booster | None,
     ) -> None:
-        columns = prepared.columns
         self.prepared = prepared
         # A function may give other first scores the next time, and weights of its own make others too.
-        is_known = rows.weight is prepared.weight and not callable(objective.name_or_callable)
+        is_known = rows.weight is prepared.rows.weight and not callable(objective.name_or_callable)
         starts = prepared.starts if is_known else {}
         start = so_far or starts.get(objective)
         self.training = StagedTraining(
-            prepared.dataset,
-            columns.feature_names,
-            columns.categories,
-            rows,
-            objective,
-            parameters.precision,
-            so_far=start,
+            prepared.dataset, prepared.columns, rows, objective, parameters.precision, so_far=start
         )
         if start is None:
             starts[objective] = self.training.booster
@@ -100,7 +94,7 @@ class ContinuedRun:
     def n_bytes(self) -> int:
         return self.training.n_bytes + self.scores.n_bytes
 
-    def require_same(self, parameters: TrainParameters, rows: TrainingRows, objective: ObjectiveSettings) -> None:
+    def require_same(self, parameters: TrainParameters, rows: Rows, objective: ObjectiveSettings) -> None:
         """Trees grown by other rules are not those that a fit from the start would have."""
         same_weight = np.array_equal(rows.weight, self._rows.weight)  # type: ignore[arg-type]
         if (_without_length(parameters), objective) != (self._parameters, self._objective) or not same_weight:
@@ -210,17 +204,14 @@ class WorkSharing(BaseEstimator):
         parameters = parameters.for_rows(prepared.dataset.n_rows)
         run.require_same(parameters.train, *prepared.training_rows(self))
         warn_of_cluster_parameters(self)
-        with naming_rows(prepared.row_numbers):
+        with naming_rows(prepared.rows):
             booster = run.training.advance(parameters.train)
         before.__dict__.pop("_run", None)
         return self._keep_run(run, booster)
 
     def _train_and_watch(self, prepared: RowsToSplit, parameters: EngineParameters) -> Self:
         self._require_setting(prepared, parameters)
-        rows, objective = prepared.training_rows(self)
-        training = RowData(
-            prepared.table, rows.target, rows.weight, rows.init_score, rows.group_starts, prepared.row_numbers
-        )
+        training, objective = prepared.training_rows(self)
         start, settings = self._starting_point(None), fit_settings(self, None, has_sets=False)
         return self._fit_rows(
             CheckedFit(parameters, objective, training, (), start, settings, prepared.classes, prepared.binner)
@@ -239,7 +230,7 @@ class WorkSharing(BaseEstimator):
         warn_of_cluster_parameters(self)
         parameters = parameters.for_rows(prepared.dataset.n_rows)
         warn_of_unused_metric(self.eval_metric, ())
-        with naming_rows(prepared.row_numbers):
+        with naming_rows(rows):
             run = ContinuedRun(prepared, parameters.train, rows, objective, so_far)
             booster = run.training.advance(parameters.train)
         warn_of_constant_model(booster, prepared.dataset.n_rows, parameters.train)
@@ -261,7 +252,7 @@ class WorkSharing(BaseEstimator):
         if reached.booster is not self.booster_:
             return None
         predicted = run.prepared.predicted
-        if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.row_numbers is None:
+        if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.rows.row_numbers is None:
             return reached.scores.copy()
         table = predicted.table_of(X, self.handle_unknown, self._table_to_predict)
         return run.scores.raw_scores(self.booster_, table, n_threads_of(self.n_jobs))

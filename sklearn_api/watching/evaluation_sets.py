@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings, transform
-from dmlgbm.sklearn_api.rows.row_data import RowData
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
 from dmlgbm.sklearn_api.watching.metric_functions import user_metrics
 
@@ -20,16 +21,10 @@ _FOR_SEVERAL_CLASSES = {"logloss": "multi_logloss", "log_loss": "multi_logloss",
 
 @dataclass(frozen=True)
 class GivenSet:
-    """One evaluation set as the user passed it; `label` is what messages call it."""
+    """One evaluation set as the user passed it."""
 
     name: str
-    label: str
-    X: Any
-    y: Any
-    sample_weight: Any
-    init_score: Any
-    group: Any
-    qid: Any
+    rows: GivenRows
 
 
 def given_sets(
@@ -49,16 +44,16 @@ def given_sets(
     groups = _one_for_each_set(eval_group, n_sets, "eval_group")
     ids = _one_for_each_set(eval_qid, n_sets, "eval_qid")
     return [
-        GivenSet(names[k], f"eval_set[{k}]", *pairs[k], weights[k], scores[k], groups[k], ids[k]) for k in range(n_sets)
+        GivenSet(names[k], GivenRows(*pairs[k], weights[k], scores[k], groups[k], ids[k], f"eval_set[{k}]"))
+        for k in range(n_sets)
     ]
 
 
 def watched_metrics(
     eval_metric: Any,
     objective: ObjectiveSettings,
-    n_outputs: int,
     eval_at: Iterable[int],
-    example: Callable[[], RowData],
+    example: Callable[[], Rows],
 ) -> list[Metric]:
     """The metrics to evaluate, in the order given; `example` gives rows of the first evaluation set."""
     if eval_metric is None:
@@ -67,6 +62,7 @@ def watched_metrics(
         eval_metric = [eval_metric]
     if not isinstance(eval_metric, Sequence):
         raise TypeError(f"eval_metric must be a name, a function or a list of them, got {eval_metric!r}.")
+    n_outputs = objective.n_outputs
     metrics: dict[str, Metric] = {}
     for entry in eval_metric:
         if callable(entry):

@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
 
 Result = tuple[str, float, bool]
@@ -26,9 +26,9 @@ _WEIGHT_NAMES = ("weight", "weights", "sample_weight", "w")
 _HIGHER_IS_BETTER = ("_score", "matthews_corrcoef")
 
 
-def user_metrics(function: Callable[..., Any], n_outputs: int, classifies: bool, example: RowData) -> list[Metric]:
+def user_metrics(function: Callable[..., Any], n_outputs: int, classifies: bool, example: Rows) -> list[Metric]:
     """The metrics that a function computes; their names are learnt from one call with a constant prediction."""
-    n_rows = example.table.n_rows
+    n_rows = example.n_rows
     constant = np.full((n_outputs, n_rows), 1.0 / n_outputs) if n_outputs > 1 else np.full(n_rows, 0.5)
     call = _Call.of(function)
     try:

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import ParameterError
@@ -37,7 +38,7 @@ def check_scoring(scoring: Any) -> None:
 
 
 def scorer_metrics(
-    estimator: Any, objective: ObjectiveSettings, columns: Booster, classes: Labels | None, n_outputs: int
+    estimator: Any, objective: ObjectiveSettings, columns: Columns, classes: Labels | None
 ) -> list[Metric]:
     """What `scoring` asks early stopping to watch; empty if that is left to `eval_metric`."""
     scoring = getattr(estimator, "scoring", None)
@@ -49,7 +50,7 @@ def scorer_metrics(
         return metrics_for([default_metric(objective.name)], objective_alpha=objective.alpha, eval_at=())
     scorer = _scorer_named(scoring) if isinstance(scoring, str) else scoring
     fitted = {
-        "booster_": replace(columns, objective=objective.name, base_scores=np.zeros(n_outputs)),
+        "booster_": Booster((), np.zeros(objective.n_outputs), objective.name, columns),
         "best_iteration_": None,
         "n_features_in_": columns.n_features,
         **({} if classes is None else {"classes_": classes}),

@@ -9,17 +9,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, SparseColumn
 from dmlgbm.gbdt.parameters import ParameterError, TrainParameters
-from dmlgbm.sklearn_api.rows.row_data import RowData
 from dmlgbm.sklearn_api.rows.targets import FloatArray
-
-if TYPE_CHECKING:
-    from dmlgbm.gbdt.ranks.row_set import Rows
 
 _DEFAULT_ROUNDS = 10
 # What the training rows are called where they are watched because no others are wanted.
@@ -84,9 +81,9 @@ def watching(
     return replace(parameters, early_stopping_sets=others or None)
 
 
-def are_same_rows(one: RowData, other: RowData) -> bool:
+def are_same_rows(one: Rows, other: Rows) -> bool:
     """Whether two sets hold the same rows in the same order, whatever they weigh."""
-    if one.table.n_rows != other.table.n_rows or not np.array_equal(one.target, other.target):
+    if one.n_rows != other.n_rows or not np.array_equal(one.target, other.target):
         return False
     columns = zip(one.table.columns, other.table.columns, strict=True)
     return all(np.array_equal(_values(own), _values(others), equal_nan=True) for own, others in columns)

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
+from dmlgbm.dask_backend import ingestion
 from dmlgbm.dask_backend.alignment import aligned
+from dmlgbm.dask_backend.cluster import HERE
+from dmlgbm.dask_backend.worker_store import drop_store, store_of
+from dmlgbm.gbdt.data.rows import Rows
+from dmlgbm.gbdt.data.table import NumericColumn, Table
+from dmlgbm.sklearn_api.clusters.partition_rows import RowCut
 
 
 def unaligned(values: Any) -> Any:
@@ -56,3 +63,18 @@ def test_only_what_is_not_aligned_is_copied() -> None:
         assert found is not bad
         assert aligned(found) is found
     assert (aligned(unaligned(values)) == values).all()
+
+
+def test_queries_to_watch_may_begin_in_an_unaligned_array_of_the_client() -> None:
+    given = Rows(Table((NumericColumn(np.arange(4.0)),), 4), np.arange(4.0))
+    cut = RowCut(((0, 0, 4),), unaligned(np.array([0, 2, 4])))
+
+    def rows_of(parts: Sequence[Rows], rules: None, cut: RowCut) -> Rows:
+        return replace(parts[0], group_starts=cut.group_starts)
+
+    ingestion._watched("unaligned", 0, 0, rows_of, [given], None, cut, 0)
+    part = store_of("unaligned", HERE).evaluation[0, 0]
+    drop_store("unaligned")
+    assert part.rows.group_starts is not None
+    assert part.rows.group_starts.flags.aligned
+    assert part.rows.group_starts.tolist() == [0, 2, 4]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pytest
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
 from dmlgbm.gbdt.model.model_file import ModelFileError, model_bytes, parse_model_bytes
 from dmlgbm.gbdt.objectives import ObjectiveSettings
@@ -41,7 +42,7 @@ def trained(n_classes: int) -> Booster:
     target = np.digitize(signal, np.quantile(signal, np.arange(1, n_classes) / n_classes)).astype(np.float64)
     settings = ObjectiveSettings("multiclass" if n_classes > 2 else "binary", n_classes=n_classes)
     parameters = TrainParameters(n_estimators=4, num_leaves=9, min_data_per_group=5, cat_smooth=1.0)
-    return train(parameters, BinningParameters(), TABLE, settings, target=target).booster
+    return train(parameters, BinningParameters(), Rows(TABLE, target), settings).booster
 
 
 @pytest.fixture(scope="module", params=[2, 3])
@@ -119,7 +120,7 @@ def with_letters(codes: list[int], categories: tuple[str, ...]) -> Table:
 
 
 def test_categories_are_renumbered_as_in_training(binary: Booster) -> None:
-    encoded = binary.encode(with_letters([0, 1, 2, -1], ("f", "a", "c")), "error")
+    encoded = binary.columns.encode(with_letters([0, 1, 2, -1], ("f", "a", "c")), "error")
     column = encoded.columns[2]
     assert column.codes.tolist() == [5, 0, 2, -1]
     assert column.categories == CATEGORIES
@@ -128,27 +129,27 @@ def test_categories_are_renumbered_as_in_training(binary: Booster) -> None:
 
 
 def test_categories_that_are_the_same_are_not_copied(binary: Booster) -> None:
-    assert binary.encode(TABLE, "error").columns[2] is TABLE.columns[2]
+    assert binary.columns.encode(TABLE, "error").columns[2] is TABLE.columns[2]
 
 
 def test_unknown_categories_are_missing_or_an_error(binary: Booster) -> None:
     table = with_letters([0, 1, 2, 0], ("new", "b", "newer"))
-    assert binary.encode(table, "missing").columns[2].codes.tolist() == [-1, 1, -1, -1]
+    assert binary.columns.encode(table, "missing").columns[2].codes.tolist() == [-1, 1, -1, -1]
     with pytest.raises(ValueError, match=r"'letter'.*'new'"):
-        binary.encode(table, "error")
+        binary.columns.encode(table, "error")
     unused = with_letters([1, 1], ("new", "b"))
-    assert binary.encode(unused, "error").columns[2].codes.tolist() == [1, 1]
+    assert binary.columns.encode(unused, "error").columns[2].codes.tolist() == [1, 1]
 
 
 def test_numbers_where_there_were_categories_are_refused(binary: Booster) -> None:
     number = NumericColumn(np.zeros(2))
     with pytest.raises(TypeError, match="'letter'"):
-        binary.encode(Table((number, number, number), 2, TABLE.names), "missing")
+        binary.columns.encode(Table((number, number, number), 2, TABLE.names), "missing")
 
 
 def test_categories_where_there_were_numbers_are_refused(binary: Booster) -> None:
     letter = CategoricalColumn(np.zeros(2, np.int8), CATEGORIES)
-    table = binary.encode(Table((letter, letter, letter), 2, TABLE.names), "missing")
+    table = binary.columns.encode(Table((letter, letter, letter), 2, TABLE.names), "missing")
     with pytest.raises(TypeError, match="'first'"):
         binary.raw_scores(table)
 

@@ -21,6 +21,7 @@ from dmlgbm.gbdt.callbacks import (
     record_evaluation,
     time_limit,
 )
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import NumericColumn, Table
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings
@@ -37,12 +38,14 @@ def fit(*callbacks: Callback, evaluated: bool = True, **changes: Any) -> Trainin
     options = {"initial_model": changes.pop("initial_model", None)}
     if evaluated:
         options["metrics"] = metrics_for(["rmse", "l1"], objective_alpha=0.5, eval_at=(1,))
-        options["evaluation_sets"] = [EvaluationSet("a", TABLE, TARGET), EvaluationSet("b", TABLE, -TARGET)]
+        options["evaluation_sets"] = [
+            EvaluationSet.whole(name, Rows(TABLE, target)) for name, target in (("a", TARGET), ("b", -TARGET))
+        ]
     parameters = TrainParameters(
         **({"n_estimators": 7, "num_leaves": 5, "subsample": 0.8, "subsample_freq": 1} | changes)
     )
     settings = ObjectiveSettings("regression")
-    return train(parameters, BinningParameters(), TABLE, settings, target=TARGET, callbacks=callbacks, **options)
+    return train(parameters, BinningParameters(), Rows(TABLE, TARGET), settings, callbacks=callbacks, **options)
 
 
 def test_a_callback_sees_every_iteration_and_the_model_so_far() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.row_numbers import Segment, whole_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, Table
 from dmlgbm.gbdt.growth.quantisation import quantise, rounding_of
 from dmlgbm.gbdt.kernels.layout import PackedGradients
@@ -92,16 +93,19 @@ def fit(
 ) -> Booster:
     own, signal, weight = sample(n_rows)
     options = {"n_estimators": 6, "num_leaves": 15, "min_child_samples": 4, "min_data_per_group": 10, "cat_smooth": 2.0}
+    rows = Rows(
+        table or own,
+        target_for(objective, signal),
+        weight if weighted else None,
+        init_score,
+        np.arange(0, n_rows + 1, 25) if objective == "lambdarank" else None,
+    )
     return train(
         TrainParameters(**(options | EVERYTHING | changes)),
         BinningParameters(),
-        table or own,
+        rows,
         OBJECTIVES[objective],
-        target=target_for(objective, signal),
-        weight=weight if weighted else None,
-        group_starts=np.arange(0, n_rows + 1, 25) if objective == "lambdarank" else None,
         initial_model=initial_model,
-        init_score=init_score,
     ).booster
 
 

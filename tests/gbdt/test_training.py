@@ -11,6 +11,7 @@ import pytest
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
 from dmlgbm.gbdt.metrics import default_metric, metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings, transform
@@ -59,18 +60,20 @@ def target_for(objective: str, signal: FloatArray, random: np.random.Generator) 
 
 
 def fit(table: Table, objective: str | ObjectiveSettings, target: FloatArray, **options: Any) -> TrainingResult:
-    names = ("weight", "init_score", "group_starts", "evaluation_sets", "metrics", "callbacks", "initial_model")
+    of_rows = ("weight", "init_score", "group_starts")
+    rows = Rows(table, target, **{name: options.pop(name) for name in of_rows if name in options})
+    names = ("evaluation_sets", "metrics", "callbacks", "initial_model")
     passed = {name: options.pop(name) for name in names if name in options}
     parameters = TrainParameters(**({"n_estimators": 12, "num_leaves": 8, "min_data_per_group": 5} | options))
     settings = OBJECTIVES[objective] if isinstance(objective, str) else objective
-    return train(parameters, BinningParameters(), table, settings, target=target, **passed)
+    return train(parameters, BinningParameters(), rows, settings, **passed)
 
 
 def own_losses(table: Table, objective: str, target: FloatArray, **options: Any) -> list[float]:
     """The objective's own metric on the training rows after every iteration."""
     metrics = metrics_for([default_metric(objective)], objective_alpha=0.8, eval_at=(5,))
-    groups = options.get("group_starts")
-    own = EvaluationSet("train", table, target, options.get("weight"), options.get("init_score"), groups)
+    rows = Rows(table, target, options.get("weight"), options.get("init_score"), options.get("group_starts"))
+    own = EvaluationSet.whole("train", rows)
     result = fit(table, objective, target, evaluation_sets=[own], metrics=metrics, **options)
     (values,) = result.evaluations["train"].values()
     return values
@@ -94,7 +97,7 @@ def test_lambdarank_brings_relevant_rows_to_the_top() -> None:
     target = np.digitize(signal, [-1.0, 0.0, 1.0]).astype(np.float64)
     groups = np.arange(0, N_ROWS + 1, 20)
     metrics = metrics_for(["ndcg"], objective_alpha=0.5, eval_at=(5,))
-    own = EvaluationSet("train", table, target, group_starts=groups)
+    own = EvaluationSet.whole("train", Rows(table, target, group_starts=groups))
     settings = ObjectiveSettings("lambdarank")
     result = fit(table, settings, target, group_starts=groups, evaluation_sets=[own], metrics=metrics)
     values = result.evaluations["train"]["ndcg@5"]
@@ -334,19 +337,19 @@ def test_a_different_seed_gives_a_different_bagged_model() -> None:
     assert len(models) == 3
 
 
-def early_stopped(metric: str, patience: int | None) -> tuple[TrainingResult, Table, EvaluationSet]:
+def early_stopped(metric: str, patience: int | None) -> tuple[TrainingResult, Table, Rows]:
     random = np.random.default_rng(17)
     table, signal = mixed_table(random)
     target = (signal + 2.0 * random.normal(size=N_ROWS) > 0).astype(np.float64)
     other, other_signal = mixed_table(np.random.default_rng(18))
-    fresh = EvaluationSet("fresh", other, (other_signal > 0).astype(np.float64))
-    own = EvaluationSet("train", table, target)
+    fresh = Rows(other, (other_signal > 0).astype(np.float64))
+    watched = [EvaluationSet.whole("fresh", fresh), EvaluationSet.whole("train", Rows(table, target))]
     metrics = metrics_for([metric, "binary_error"], objective_alpha=0.5, eval_at=(1,))
     result = fit(
         table,
         "binary",
         target,
-        evaluation_sets=[fresh, own],
+        evaluation_sets=watched,
         metrics=metrics,
         n_estimators=300,
         learning_rate=0.3,
@@ -410,7 +413,7 @@ def test_leaves_of_absolute_error_are_medians_by_the_rule_of_the_first_score(wei
     table = Table((NumericColumn(group),), 120)
     parameters = TrainParameters(n_estimators=1, learning_rate=1.0, num_leaves=3, min_child_weight=0.0)
     settings = ObjectiveSettings("regression_l1")
-    booster = train(parameters, BinningParameters(), table, settings, target=target, weight=weight).booster
+    booster = train(parameters, BinningParameters(), Rows(table, target, weight), settings).booster
     scores = booster.raw_scores(table)[0]
     for value in (0.0, 1.0):
         rows = group == value

@@ -12,8 +12,8 @@ import numpy.typing as npt
 
 from dmlgbm.collectives import Communicator
 from dmlgbm.collectives.joining.launch import run_threads
-from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
-from dmlgbm.gbdt.data.bin_sample import taken
+from dmlgbm.gbdt.boosting.evaluation import EvaluationPart, EvaluationSet
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.partition_binning import (
     BinnedPartition,
     BinningPlan,
@@ -22,15 +22,13 @@ from dmlgbm.gbdt.data.partition_binning import (
     sample_rows,
     summarise_columns,
 )
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, SparseColumn, Table
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
 from dmlgbm.gbdt.ranks.rank import (
-    EvaluationPart,
-    PartitionRows,
     RankData,
-    RankEvaluationSet,
     RankPartition,
     RankResult,
     RankTask,
@@ -45,14 +43,10 @@ FloatArray = npt.NDArray[np.float64]
 class Fit:
     """Everything that a fit is given, local or over ranks."""
 
-    table: Table
-    target: FloatArray
+    rows: Rows
     objective: ObjectiveSettings
     parameters: TrainParameters
     binning: BinningParameters = field(default_factory=BinningParameters)
-    weight: FloatArray | None = None
-    init_score: FloatArray | None = None
-    group_starts: npt.NDArray[np.int64] | None = None
     evaluation_sets: tuple[EvaluationSet, ...] = ()
     metrics: tuple[Metric, ...] = ()
 
@@ -61,44 +55,30 @@ class Fit:
         return train(
             self.parameters,
             self.binning,
-            self.table,
+            self.rows,
             self.objective,
-            target=self.target,
-            weight=self.weight,
-            init_score=self.init_score,
-            group_starts=self.group_starts,
             evaluation_sets=self.evaluation_sets,
             metrics=self.metrics,
         )
 
     def in_parts(self, bounds: Sequence[int]) -> tuple[BinningPlan, list[RankPartition]]:
         """The table cut at `bounds`, binned part by part as on a cluster."""
-        plan, binned = binned_parts(self.table, bounds, self.binning, self.weight)
-        stretches = list(pairwise(bounds))
-        rows = [self._rows(start, stop) for start, stop in stretches]
+        plan, binned = binned_parts(self.rows.table, bounds, self.binning, self.rows.weight)
+        rows = [self.rows.slice(start, stop).without_columns() for start, stop in pairwise(bounds)]
         return plan, [RankPartition(*pair) for pair in zip(binned, rows, strict=True)]
-
-    def _rows(self, start: int, stop: int) -> PartitionRows:
-        groups = self.group_starts
-        if groups is not None:
-            first, last = np.searchsorted(groups, (start, stop))
-            groups = groups[first : last + 1] - start
-        return PartitionRows(
-            self.target[start:stop],
-            None if self.weight is None else self.weight[start:stop],
-            None if self.init_score is None else self.init_score[:, start:stop],
-            groups,
-        )
 
     def task(self, plan: BinningPlan, **options: Any) -> RankTask:
         """What every rank is told."""
-        categories = tuple(c.categories if isinstance(c, CategoricalColumn) else None for c in self.table.columns)
-        described = (self.parameters, self.objective, plan, self.table.names, categories, self.table.n_rows)
+        described = (self.parameters, self.objective, plan, Columns.of(self.rows.table), self.rows.n_rows)
         return RankTask(*described, metrics=self.metrics, **options)
 
-    def evaluation_of(self, rank: int, n_ranks: int) -> list[RankEvaluationSet]:
+    def evaluation_of(self, rank: int, n_ranks: int) -> list[EvaluationSet]:
         """A rank's parts of the evaluation sets, cut at queries where there are any."""
-        return [RankEvaluationSet(one.name, _parts_of_rank(one, rank, n_ranks)) for one in self.evaluation_sets]
+        return [
+            EvaluationSet(one.name, _parts_of_rank(whole.rows, rank, n_ranks))
+            for one in self.evaluation_sets
+            for whole in one.parts
+        ]
 
 
 @dataclass(frozen=True)
@@ -147,7 +127,7 @@ def binned_parts(
     table: Table, bounds: Sequence[int], binning: BinningParameters, weight: FloatArray | None = None
 ) -> tuple[BinningPlan, list[BinnedPartition]]:
     """Every part of a table binned by itself, by the plan that all of them agree on."""
-    parts = [rows_of(table, start, stop) for start, stop in pairwise(bounds)]
+    parts = [table.slice(start, stop) for start, stop in pairwise(bounds)]
     samples = [
         sample_rows(
             part,
@@ -169,37 +149,16 @@ def binned_parts(
         never_shared |= clashing
 
 
-def rows_of(table: Table, start: int, stop: int) -> Table:
-    """Some consecutive rows of a table."""
-    rows = np.arange(start, stop, dtype=np.uint32)
-    return Table(tuple(taken(column, rows) for column in table.columns), stop - start, table.names)
-
-
-def _parts_of_rank(whole: EvaluationSet, rank: int, n_ranks: int) -> list[EvaluationPart]:
-    n_rows = whole.table.n_rows
-    bounds = [n_rows * k // (2 * n_ranks) for k in range(2 * n_ranks + 1)]
+def _parts_of_rank(whole: Rows, rank: int, n_ranks: int) -> list[EvaluationPart]:
+    bounds = [whole.n_rows * k // (2 * n_ranks) for k in range(2 * n_ranks + 1)]
     if whole.group_starts is not None:
         places = [len(whole.group_starts[:-1]) * k // (2 * n_ranks) for k in range(2 * n_ranks + 1)]
         bounds = [int(whole.group_starts[place]) for place in places]
-    parts = []
     # Neighbouring parts lie on different ranks, so that the order of rows is not that of ranks.
-    for part in range(rank, 2 * n_ranks, n_ranks):
-        start, stop = bounds[part], bounds[part + 1]
-        groups = whole.group_starts
-        if groups is not None:
-            first, last = np.searchsorted(groups, (start, stop))
-            groups = groups[first : last + 1] - start
-        parts.append(
-            EvaluationPart(
-                rows_of(whole.table, start, stop),
-                whole.target[start:stop],
-                None if whole.weight is None else whole.weight[start:stop],
-                None if whole.init_score is None else whole.init_score[:, start:stop],
-                groups,
-                start,
-            )
-        )
-    return parts
+    return [
+        EvaluationPart(whole.slice(bounds[part], bounds[part + 1]), bounds[part])
+        for part in range(rank, 2 * n_ranks, n_ranks)
+    ]
 
 
 def every_kind_of_column(random: np.random.Generator, n_rows: int) -> tuple[Table, FloatArray]:

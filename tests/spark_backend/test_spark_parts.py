@@ -15,6 +15,7 @@ import pytest
 from dmlgbm.collectives import AuthenticationError, StaleGenerationError
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.callbacks import Evaluation
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.objectives import RowError
 from dmlgbm.gbdt.ranks.fit_report import TreeCounts
 from dmlgbm.gbdt.ranks.rank import CountedIteration
@@ -68,7 +69,7 @@ def test_strangers_and_ranks_of_other_generations_are_turned_away(driver: Driver
 
 
 def test_iterations_and_errors_survive_the_way_as_words() -> None:
-    trees = Booster((), np.zeros(1), "squared_error", 2, ("a", "b"), (None, None))
+    trees = Booster((), np.zeros(1), "squared_error", Columns(("a", "b"), (None, None)))
     at_start, after = ((Evaluation("valid", "rmse", value, False),) for value in (0.7, 0.1 + 0.2))
     report = CountedIteration(3, 9, trees, list(after), (TreeCounts(4, 50, 0.6),), at_start=at_start)
     found = iteration_of(iteration_message(report))

@@ -17,7 +17,7 @@ def test_rows_go_the_same_way_by_bins_as_by_values(objective: str) -> None:
     model = fit.locally().booster
     assert any(tree.categorical.any() for tree in model.trees)
     with Workers(1) as workers:
-        dataset = bin_table(fit.table, fit.binning, workers)
-    scores = np.repeat(model.base_scores[:, None], fit.table.n_rows, axis=1)
+        dataset = bin_table(fit.rows.table, fit.binning, workers)
+    scores = np.repeat(model.base_scores[:, None], fit.rows.n_rows, axis=1)
     add_trees(dataset, model.trees, scores)
-    np.testing.assert_array_equal(scores, model.raw_scores(fit.table))
+    np.testing.assert_array_equal(scores, model.raw_scores(fit.rows.table))

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
 from dmlgbm.gbdt.data.feature_bins import CategoricalBins, NumericBins, cut_numeric
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from dmlgbm.gbdt.kernels.binning import chosen_rows
 from dmlgbm.gbdt.kernels.layout import NARROW, WIDE
@@ -233,9 +234,8 @@ def test_every_training_row_reaches_its_own_leaf_by_value(max_bin: int) -> None:
     result = train(
         parameters,
         BinningParameters(max_bin=max_bin),
-        table,
+        Rows(table, random.normal(size=1500)),
         ObjectiveSettings("regression"),
-        target=random.normal(size=1500),
     )
     leaves = result.booster.leaf_indices(table)
     used = np.zeros(table.n_features, bool)
@@ -255,9 +255,8 @@ def test_categories_beyond_the_most_that_are_told_apart_follow_missing_values_in
     result = train(
         parameters,
         BinningParameters(),
-        table,
+        Rows(table, np.where(codes == 65_005, 5.0, codes % 2)),
         ObjectiveSettings("regression"),
-        target=np.where(codes == 65_005, 5.0, codes % 2),
     )
     tree = result.booster.trees[0]
     reached = np.bincount(result.booster.leaf_indices(table)[:, 0], minlength=tree.n_leaves)

@@ -7,7 +7,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from dmlgbm.gbdt.data.bin_sample import joined_columns, taken
 from dmlgbm.gbdt.data.dataset import bin_table
 from dmlgbm.gbdt.data.partition_binning import (
     assembled,
@@ -19,10 +18,10 @@ from dmlgbm.gbdt.data.partition_binning import (
     summarise_columns,
 )
 from dmlgbm.gbdt.data.row_numbers import Segment, placed_in_turn, stretches_between
-from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, SparseColumn, Table
+from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, SparseColumn, Table, joined_columns
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.threads import Workers
-from tests.reference.rank_fits import binned_parts, every_kind_of_column, rows_of
+from tests.reference.rank_fits import binned_parts, every_kind_of_column
 
 N_ROWS = 3_001
 BOUNDS = [0, 1, 1, 700, 2_222, N_ROWS]
@@ -79,7 +78,7 @@ def test_a_clash_in_one_part_is_named_there_and_ends_sharing_everywhere(monkeypa
     sample = sample_rows(table, first_row_number=0, n_total_rows=N_ROWS, parameters=binning)
     summaries = summarise_columns([sample], binning)
     plan = plan_bins(summaries)
-    parts = [bin_partition(rows_of(table, a, b), plan, first_row_number=a) for a, b in ((0, 2_000), (2_000, N_ROWS))]
+    parts = [bin_partition(table.slice(a, b), plan, first_row_number=a) for a, b in ((0, 2_000), (2_000, N_ROWS))]
     assert not parts[0].clashing
     assert parts[1].clashing
     assert parts[1].n_rows == 0
@@ -97,10 +96,10 @@ def test_candidates_of_parts_hold_the_sample_before_the_number_of_rows_is_known(
     binning = BinningParameters(sample_rows=500, seed=4)
     n_candidates = 0
     for start, stop in pairwise(BOUNDS):
-        part = rows_of(table, start, stop)
+        part = table.slice(start, stop)
         rows = candidate_rows(stop - start, start, stop, binning)  # nobody knows of rows after these
         n_candidates += len(rows)
-        small = Table(tuple(taken(column, rows) for column in part.columns), len(rows), part.names)
+        small = part.take(rows)
         found = sample_candidates(
             small, rows, stop - start, first_row_number=start, n_total_rows=N_ROWS, parameters=binning
         )

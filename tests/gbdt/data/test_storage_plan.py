@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse
 
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.storage_plan import StoragePlan
 from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
 from dmlgbm.gbdt.kernels.binning import chosen_rows
@@ -142,7 +143,7 @@ def model_bytes(table: Table, target: FloatArray, binning: BinningParameters | N
         n_estimators=6, num_leaves=12, min_child_samples=3, cat_smooth=1.0, min_data_per_group=3, **more
     )
     settings = ObjectiveSettings("regression")
-    return train(parameters, binning or BinningParameters(), table, settings, target=target).booster.to_bytes()
+    return train(parameters, binning or BinningParameters(), Rows(table, target), settings).booster.to_bytes()
 
 
 @pytest.mark.parametrize("more", [{}, {"subsample": 0.6, "subsample_freq": 1, "colsample_bynode": 0.5}])

@@ -73,7 +73,7 @@ def test_bags_that_are_empty_on_some_or_all_ranks_give_the_bytes_of_a_local_fit(
 ) -> None:
     options = {"subsample": subsample, "subsample_freq": 1, "min_child_samples": 1, "n_estimators": 6}
     fit = make_fit(objective, options)
-    check_equal(fit, even_deal(fit.table.n_rows, 3), tree_learner=mode)
+    check_equal(fit, even_deal(fit.rows.n_rows, 3), tree_learner=mode)
     learnt_from = [int(tree.leaf_count.sum()) for tree in fit.locally().booster.trees]
     assert max(learnt_from) < 20
     assert any(learnt_from) == (subsample > 1e-9)

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dmlgbm.gbdt.callbacks import TrainingState
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, NumericColumn, Table
 from dmlgbm.gbdt.growth.grower import TreeGrower
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
@@ -208,9 +209,8 @@ def test_threads_that_wait_for_the_next_tree_end_with_the_fit(monkeypatch: pytes
         train(
             parameters,
             BinningParameters(),
-            table,
+            Rows(table, target),
             ObjectiveSettings("regression"),
-            target=target,
             callbacks=[stop_in_the_middle],
         )
     assert waiting == [2, 2]
@@ -224,7 +224,7 @@ def test_limits_are_respected_and_reached(changes: dict[str, int], grow_policy: 
     table = table_of(random, 800)
     parameters = TrainParameters(n_estimators=3, grow_policy=grow_policy, min_child_samples=5, **(FREE | changes))
     result = train(
-        parameters, BinningParameters(), table, ObjectiveSettings("regression"), target=random.normal(size=800)
+        parameters, BinningParameters(), Rows(table, random.normal(size=800)), ObjectiveSettings("regression")
     )
     for tree in result.booster.trees:
         if parameters.max_depth > 0:
@@ -244,7 +244,7 @@ def test_depthwise_trees_are_flat_and_leafwise_ones_gain_more_alone() -> None:
         parameters = TrainParameters(n_estimators=1, num_leaves=8, grow_policy=grow_policy)
         settings = ObjectiveSettings("regression")
         depths[grow_policy] = (
-            train(parameters, BinningParameters(), table, settings, target=target).booster.trees[0].depth
+            train(parameters, BinningParameters(), Rows(table, target), settings).booster.trees[0].depth
         )
     assert depths["depthwise"] == 3
     assert depths["leafwise"] > 3
@@ -258,7 +258,7 @@ def test_every_leaf_holds_the_rows_that_reach_it_and_enough_of_them(least: int, 
     parameters = TrainParameters(n_estimators=5, num_leaves=50, min_child_samples=least, **(FREE | {"cat_smooth": 0.0}))
     parameters = replace(parameters, min_child_weight=1e-3)
     target = random.integers(0, 2, 700).astype(np.float64)
-    result = train(parameters, BinningParameters(), table, ObjectiveSettings(objective), target=target)
+    result = train(parameters, BinningParameters(), Rows(table, target), ObjectiveSettings(objective))
     leaves = result.booster.leaf_indices(table)
     for number, tree in enumerate(result.booster.trees):
         np.testing.assert_array_equal(np.bincount(leaves[:, number], minlength=tree.n_leaves), tree.leaf_count)
@@ -277,7 +277,7 @@ def test_tiny_tables_give_a_tree(n_rows: int) -> None:
     table = Table((NumericColumn(np.arange(n_rows)), NumericColumn(np.zeros(n_rows))), n_rows)
     parameters = TrainParameters(n_estimators=2, min_child_samples=1, learning_rate=1.0)
     target = np.arange(n_rows) * 10.0
-    result = train(parameters, BinningParameters(), table, ObjectiveSettings("regression"), target=target)
+    result = train(parameters, BinningParameters(), Rows(table, target), ObjectiveSettings("regression"))
     np.testing.assert_allclose(result.booster.raw_scores(table)[0], target)
 
 
@@ -286,9 +286,8 @@ def test_a_table_without_a_usable_column_gives_trees_of_one_leaf() -> None:
     result = train(
         TrainParameters(n_estimators=2),
         BinningParameters(),
-        table,
+        Rows(table, np.arange(30.0)),
         ObjectiveSettings("regression"),
-        target=np.arange(30.0),
     )
     assert [tree.n_leaves for tree in result.booster.trees] == [1, 1]
     np.testing.assert_allclose(result.booster.raw_scores(table)[0], 14.5)

@@ -14,6 +14,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, Table
 from dmlgbm.gbdt.growth.grower import TreeGrower
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
@@ -310,7 +311,7 @@ def test_nodes_of_one_tree_draw_different_features() -> None:
     table = Table(tuple(NumericColumn(values[:, f]) for f in range(8)), 2000)
     settings = ObjectiveSettings("regression")
     parameters = TrainParameters(n_estimators=1, num_leaves=31, colsample_bynode=0.125)
-    result = train(parameters, BinningParameters(), table, settings, target=values.sum(axis=1))
+    result = train(parameters, BinningParameters(), Rows(table, values.sum(axis=1)), settings)
     assert len(set(result.booster.trees[0].feature.tolist())) >= 5
 
 
@@ -323,5 +324,5 @@ def test_rows_that_are_all_alike_are_not_split(precision: str) -> None:
     table = Table(tuple(NumericColumn(values[:, f]) for f in range(3)), 500)
     parameters = TrainParameters(n_estimators=3, min_child_samples=1, precision=precision)
     settings = ObjectiveSettings("regression")
-    result = train(parameters, BinningParameters(), table, settings, target=0.1 + 0.3 * values[:, 0])
+    result = train(parameters, BinningParameters(), Rows(table, 0.1 + 0.3 * values[:, 0]), settings)
     assert [tree.n_leaves for tree in result.booster.trees] == [2, 2, 2]

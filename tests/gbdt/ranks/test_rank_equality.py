@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmlgbm.collectives.joining.launch import run_processes
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
 from dmlgbm.gbdt.ranks.rank import RankData, RankTask, train_rank
@@ -39,6 +40,7 @@ MODES = ("data", "feature")
 
 
 def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int = N_ROWS, **more: Any) -> Fit:
+    weight, init_score = more.pop("weight", None), more.pop("init_score", None)
     random = np.random.default_rng(seed)
     table, signal = every_kind_of_column(random, n_rows)
     noisy = signal + 0.3 * random.normal(size=n_rows)
@@ -51,7 +53,8 @@ def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int
     starts = np.append(np.arange(0, n_rows, 20), n_rows) if objective == "lambdarank" else None
     parameters = TrainParameters(**({"n_estimators": 3, "num_leaves": 15} | options))
     target = np.asarray(targets.get(objective, noisy), np.float64)
-    return Fit(table, target, OBJECTIVES[objective], parameters, group_starts=starts, **more)
+    rows = Rows(table, target, weight, init_score, starts)
+    return Fit(rows, OBJECTIVES[objective], parameters, **more)
 
 
 def check_equal(fit: Fit, deal: Deal, **options: Any) -> None:
@@ -63,8 +66,8 @@ def check_equal(fit: Fit, deal: Deal, **options: Any) -> None:
 
 def deal_at_queries(fit: Fit, n_ranks: int) -> Deal:
     """Parts that hold whole queries."""
-    assert fit.group_starts is not None
-    starts = fit.group_starts
+    assert fit.rows.group_starts is not None
+    starts = fit.rows.group_starts
     bounds = [int(starts[(len(starts) - 1) * k // 5]) for k in range(6)]
     return Deal(n_ranks, bounds, [k % n_ranks for k in range(5)])
 
@@ -108,14 +111,14 @@ def test_ranks_without_rows_and_empty_parts(mode: str) -> None:
 @pytest.mark.parametrize("mode", MODES)
 def test_more_ranks_than_columns(mode: str) -> None:
     fit = make_fit("regression", {})
-    few = replace(fit, table=replace(fit.table, columns=fit.table.columns[:2]))
+    few = replace(fit, rows=replace(fit.rows, table=replace(fit.rows.table, columns=fit.rows.table.columns[:2])))
     check_equal(few, even_deal(N_ROWS, 4), tree_learner=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_to_split(mode: str) -> None:
     fit = make_fit("regression", {})
-    constant = replace(fit, target=np.ones(N_ROWS))
+    constant = replace(fit, rows=replace(fit.rows, target=np.ones(N_ROWS)))
     check_equal(constant, even_deal(N_ROWS, 2), tree_learner=mode)
 
 
@@ -134,9 +137,9 @@ def test_two_threads_in_each_rank(mode: str) -> None:
 def test_outliers_take_the_exact_level_everywhere() -> None:
     """One rank alone would see no outlier in its rows, and choose fewer bits."""
     fit = make_fit("regression", {}, weight=np.ones(N_ROWS))
-    target = fit.target.copy()
+    target = fit.rows.target.copy()
     target[-3:] = 1e7
-    check_equal(replace(fit, target=target), even_deal(N_ROWS, 3))
+    check_equal(replace(fit, rows=replace(fit.rows, target=target)), even_deal(N_ROWS, 3))
 
 
 def test_bins_of_a_sample_of_rows() -> None:

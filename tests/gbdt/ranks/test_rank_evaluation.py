@@ -10,6 +10,7 @@ import pytest
 from dmlgbm.collectives.joining.launch import run_threads
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.callbacks import TrainingState
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric, metrics_for
 from dmlgbm.gbdt.ranks.rank import RankData, train_rank
 from tests.gbdt.ranks.test_rank_equality import make_fit
@@ -28,17 +29,15 @@ def watched_fit(objective: str, weighted: bool, **options: object) -> Fit:
     fit = make_fit(objective, {"n_estimators": 6, "learning_rate": 0.4, **options}, n_rows=N_ROWS)
     other = make_fit(objective, {}, seed=1, n_rows=N_WATCHED)
     weight = np.random.default_rng(0).random(N_WATCHED) if weighted else None
-    watched = [
-        EvaluationSet(name, other.table, other.target, weight, None, other.group_starts) for name in ("one", "two")
-    ]
+    watched = [EvaluationSet.whole(name, replace(other.rows, weight=weight)) for name in ("one", "two")]
     metrics = metrics_for(METRICS[objective], objective_alpha=0.9, eval_at=[1, 5])
     return replace(fit, evaluation_sets=tuple(watched), metrics=tuple(metrics))
 
 
 def deal_for(fit: Fit, n_ranks: int) -> Deal:
-    if fit.group_starts is None:
+    if fit.rows.group_starts is None:
         return even_deal(N_ROWS, n_ranks)
-    bounds = [int(fit.group_starts[(len(fit.group_starts) - 1) * k // n_ranks]) for k in range(n_ranks + 1)]
+    bounds = [int(fit.rows.group_starts[(len(fit.rows.group_starts) - 1) * k // n_ranks]) for k in range(n_ranks + 1)]
     return Deal(n_ranks, bounds, range(n_ranks))
 
 
@@ -57,7 +56,8 @@ def test_metrics_are_those_of_a_local_fit(objective: str, weighted: bool, mode: 
 def test_early_stopping_stops_every_rank_at_the_same_iteration(n_ranks: int) -> None:
     random = np.random.default_rng(9)
     table, signal = every_kind_of_column(random, N_WATCHED)
-    noise = EvaluationSet("noise", table, (signal + 3.0 * random.normal(size=N_WATCHED) > 0).astype(np.float64))
+    target = (signal + 3.0 * random.normal(size=N_WATCHED) > 0).astype(np.float64)
+    noise = EvaluationSet.whole("noise", Rows(table, target))
     fit = watched_fit("binary", False, n_estimators=40, early_stopping_rounds=2)
     fit = replace(fit, evaluation_sets=(noise,))
     expected = fit.locally()
@@ -82,7 +82,7 @@ def test_a_users_metric_sees_all_rows_in_their_order() -> None:
     results = over_ranks(fit, even_deal(N_ROWS, 3))
     assert [result.evaluations for result in results] == [expected] * 3
     assert len(seen) == 2 * fit.parameters.n_estimators, "called once for each set and iteration, on one rank"
-    np.testing.assert_array_equal(seen[0], fit.evaluation_sets[0].target)
+    np.testing.assert_array_equal(seen[0], fit.evaluation_sets[0].parts[0].rows.target)
 
 
 def test_callbacks_run_once_and_stop_every_rank() -> None:
@@ -110,7 +110,7 @@ def test_an_error_in_a_callback_ends_every_rank() -> None:
 
 def test_weights_on_some_ranks_only_are_refused() -> None:
     fit = watched_fit("binary", False)
-    weighted = replace(fit, weight=np.ones(N_ROWS))
+    weighted = replace(fit, rows=replace(fit.rows, weight=np.ones(N_ROWS)))
     _, with_weight = weighted.in_parts([0, 400, N_ROWS])
     plan, without = fit.in_parts([0, 400, N_ROWS])
     data = [RankData.assembled(plan, [with_weight[0]]), RankData.assembled(plan, [without[1]])]

@@ -9,6 +9,7 @@ import pytest
 
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.callbacks import Evaluation
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.ranks.progress import Progress
@@ -64,7 +65,8 @@ def test_queries_stay_together() -> None:
 def early_stopping_fit() -> Fit:
     random = np.random.default_rng(9)
     table, signal = every_kind_of_column(random, 400)
-    watched = EvaluationSet("valid", table, (signal + 2.0 * random.normal(size=400) > 0).astype(np.float64))
+    target = (signal + 2.0 * random.normal(size=400) > 0).astype(np.float64)
+    watched = EvaluationSet.whole("valid", Rows(table, target))
     return make_fit(
         "binary",
         {"n_estimators": 30, "early_stopping_rounds": 3, "learning_rate": 0.5},

@@ -8,6 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import NumericColumn, Table
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -26,14 +27,14 @@ def numeric_fit(n_rows: int, n_features: int, **parameters: object) -> Fit:
     signal = features[:5].sum(axis=0) + features[0] * features[1]
     target = (signal + random.normal(size=n_rows) > 0).astype(np.float64)
     table = Table(tuple(NumericColumn(column) for column in features), n_rows)
-    return Fit(table, target, ObjectiveSettings("binary"), TrainParameters(**parameters))  # type: ignore[arg-type]
+    return Fit(Rows(table, target), ObjectiveSettings("binary"), TrainParameters(**parameters))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("n_leaves", [31, 255])
 def test_data_mode_sends_half_of_what_two_doubles_a_bin_would_take(n_leaves: int) -> None:
     n_ranks = 2
     fit = numeric_fit(40_000, 20, n_estimators=4, num_leaves=n_leaves)
-    plan, _ = fit.in_parts([0, fit.table.n_rows])
+    plan, _ = fit.in_parts([0, fit.rows.table.n_rows])
     report = over_ranks(fit, even_deal(40_000, n_ranks))[0].report
     n_bins = int(stored_bins(plan.storage.layout, np.arange(20)).sum())
     # A histogram for the root and for the smaller child of each split; the own part does not travel.
@@ -104,7 +105,7 @@ def test_a_rank_reports_what_it_counted() -> None:
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 7, 50])
 def test_every_feature_has_one_owner_with_a_fair_share_of_bins(n_ranks: int) -> None:
     fit = make_fit("binary", {})
-    plan, _ = replace(fit).in_parts([0, fit.table.n_rows])
+    plan, _ = replace(fit).in_parts([0, fit.rows.table.n_rows])
     layout = plan.storage.layout
     features, blocks = feature_shares(layout, n_ranks)
     assert sorted(features.tolist()) == list(range(len(layout)))

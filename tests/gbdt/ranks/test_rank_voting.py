@@ -12,7 +12,7 @@ from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.objectives import transform
 from tests.gbdt.ranks.test_rank_equality import N_ROWS, SETTINGS, make_fit
 from tests.gbdt.ranks.test_rank_traffic import numeric_fit
-from tests.reference.rank_fits import Deal, Fit, even_deal, over_ranks, random_deal, rows_of
+from tests.reference.rank_fits import Deal, Fit, even_deal, over_ranks, random_deal
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 3, 4])
@@ -33,7 +33,7 @@ def test_one_rank_alone_elects_the_best_split() -> None:
 
 def test_ranks_without_rows_do_not_vote() -> None:
     fit = make_fit("regression", {})
-    results = over_ranks(fit, Deal(3, [0, N_ROWS], [1]), tree_learner="voting", top_k=fit.table.n_features)
+    results = over_ranks(fit, Deal(3, [0, N_ROWS], [1]), tree_learner="voting", top_k=fit.rows.table.n_features)
     assert {result.booster.to_bytes() for result in results} == {fit.locally().booster.to_bytes()}
 
 
@@ -55,7 +55,7 @@ def test_most_votes_win_then_better_places_then_lower_features() -> None:
 
 
 def accuracy(fit: Fit, held_out: Fit, mode: str, n_ranks: int) -> float:
-    model = over_ranks(fit, even_deal(fit.table.n_rows, n_ranks), tree_learner=mode)[0].booster
+    model = over_ranks(fit, even_deal(fit.rows.n_rows, n_ranks), tree_learner=mode)[0].booster
     probability = transform("binary", model.raw_scores(held_out.table))[0]
     (metric,) = metrics_for(["binary_error"], objective_alpha=0.9, eval_at=[])
     return 1.0 - metric.function(held_out.target, probability, None, None)
@@ -65,7 +65,7 @@ def accuracy(fit: Fit, held_out: Fit, mode: str, n_ranks: int) -> float:
 @pytest.mark.timeout(300)
 def test_accuracy_over_2000_features_is_within_half_a_percent_of_data_mode() -> None:
     fit = numeric_fit(8_000, 2_000, n_estimators=30, num_leaves=15)
-    half = fit.table.n_rows // 2
-    learnt = replace(fit, table=rows_of(fit.table, 0, half), target=fit.target[:half])
-    held_out = replace(fit, table=rows_of(fit.table, half, 2 * half), target=fit.target[half:])
+    half = fit.rows.n_rows // 2
+    learnt = replace(fit, rows=fit.rows.slice(0, half))
+    held_out = replace(fit, rows=fit.rows.slice(half, 2 * half))
     assert accuracy(learnt, held_out, "voting", 4) >= accuracy(learnt, held_out, "data", 4) - 0.005

@@ -36,5 +36,5 @@ def test_weights_over_ranks_give_the_bytes_of_a_local_fit(objective: str, precis
 def test_ones_on_all_ranks_are_no_weights(objective: str) -> None:
     fit = make_fit(objective, {})
     expected = fit.locally().booster.to_bytes()
-    weighted = over_ranks(replace(fit, weight=np.ones(N_ROWS)), even_deal(N_ROWS, 3))
+    weighted = over_ranks(replace(fit, rows=replace(fit.rows, weight=np.ones(N_ROWS))), even_deal(N_ROWS, 3))
     assert [result.booster.to_bytes() == expected for result in weighted] == [True] * 3
