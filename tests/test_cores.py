@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dmlgbm.gbdt import cores
+from dmlgbm.gbdt.system import cores
 from dmlgbm.gbdt.system.cores import available_threads, cpu_quota, usable_cores
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.neural.running.local import threads_of_a_rank
