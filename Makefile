@@ -5,6 +5,8 @@
 PYTHON ?= $(shell for name in python3.11 python3; do \
 	$$name -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $$name && break; done)
 PYTEST_ARGS ?=
+# Processes that share the tests, file by file; `make test PYTEST_ARGS="-n 0 --pdb"` runs them in one.
+TEST_PROCESSES ?= 2
 # Further extras of pyproject.toml for the tests that need them: `make extras test EXTRAS="spark"`.
 EXTRAS ?=
 BENCH_ARGS ?=
@@ -12,29 +14,35 @@ BENCH_ARGS ?=
 VENV := .venv
 RUN := $(VENV)/bin/python
 installed = $(VENV)/.installed-$(1)
+SHARED := -n $(TEST_PROCESSES) --dist loadfile
+QUICK := not processes and not medium and not slow and not fault and not parity and not property_long
 
 export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all extras lint format bench clean
+.PHONY: help demo test test-quick test-all extras lint format bench clean
 .NOTPARALLEL:
 
 help:
-	@echo "make demo      train, evaluate, save and reload a model on a real table"
-	@echo "make test      the quick tests; PYTEST_ARGS='-k binning' narrows them"
-	@echo "make test-all  every test, the slow ones and the comparisons with other libraries included"
-	@echo "make extras    install EXTRAS='spark', for tests that are skipped without them"
-	@echo "make lint      ruff, mypy and the import contracts"
-	@echo "make format    let ruff rewrite what it can"
-	@echo "make bench     measure against the other libraries; BENCH_ARGS are passed on"
-	@echo "make clean     remove .venv and all caches"
+	@printf "%-16s%s\n" "make demo" "train, evaluate, save and reload a model on a real table"
+	@printf "%-16s%s\n" "make test-quick" "tests that start no process, in two minutes; PYTEST_ARGS='-k binning' narrows them"
+	@printf "%-16s%s\n" "make test" "the tests without the slow ones, in twelve minutes"
+	@printf "%-16s%s\n" "make test-all" "every test, the slow ones and the comparisons with other libraries included"
+	@printf "%-16s%s\n" "make extras" "install EXTRAS='spark', for tests that are skipped without them"
+	@printf "%-16s%s\n" "make lint" "ruff, mypy and the import contracts"
+	@printf "%-16s%s\n" "make format" "let ruff rewrite what it can"
+	@printf "%-16s%s\n" "make bench" "measure against the other libraries; BENCH_ARGS are passed on"
+	@printf "%-16s%s\n" "make clean" "remove .venv and all caches"
 
 demo: $(call installed,demo)
 	$(RUN) examples/demo.py
 
+test-quick: $(call installed,dev)
+	$(RUN) -m pytest $(SHARED) -m "$(QUICK)" $(PYTEST_ARGS)
+
 test: $(call installed,dev)
-	$(RUN) -m pytest $(PYTEST_ARGS)
+	$(RUN) -m pytest $(SHARED) $(PYTEST_ARGS)
 
 test-all: $(call installed,dev) $(call installed,bench)
 	$(RUN) -m pytest -m "" $(PYTEST_ARGS)

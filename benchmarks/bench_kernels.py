@@ -19,9 +19,9 @@ import numpy.typing as npt
 from benchmarks.run import start_results
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
 from dmlgbm.gbdt.data.table import NumericColumn, Table
-from dmlgbm.gbdt.growth.quantisation import Quantised, quantise
+from dmlgbm.gbdt.growth.quantisation import Quantised, quantise, rounding_of
 from dmlgbm.gbdt.kernels.histogram import build_histogram
-from dmlgbm.gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, RecordArray
+from dmlgbm.gbdt.kernels.layout import NODE, SPLIT_RULES, Buffers, PackedGradients, RecordArray, TreeNodes
 from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
 from dmlgbm.gbdt.kernels.quantise import pack_words
 from dmlgbm.gbdt.kernels.split_search import search_features
@@ -144,11 +144,9 @@ def measure(n_rows: int, n_features: int) -> Iterator[Figure]:
 def _packing_seconds(rows: Rows) -> float:
     packed = rows.quantised
     words = np.empty_like(packed.words)
-    scales = packed.gradient_scale, packed.hessian_scale
-    key, n_rows = np.uint64(1), len(rows.gradients)
-    return fastest(
-        lambda: pack_words(rows.gradients, rows.hessians, 0, n_rows, 0, key, True, *scales, packed.packing, words)
-    )
+    rounding = rounding_of(packed.gradient_scale, packed.hessian_scale, True, seed=0, tree=0)
+    gradients, n_rows = PackedGradients(packed.packing, words), len(rows.gradients)
+    return fastest(lambda: pack_words(rows.gradients, rows.hessians, 0, n_rows, 0, rounding, gradients))
 
 
 def _keeps_packed(rows: Rows, n_rows: int) -> bool:
@@ -159,10 +157,10 @@ def _histogram_seconds(rows: Rows, chosen: npt.NDArray[np.uint32] | None) -> flo
     """Time the histogram of all rows or of those chosen, and leave it in `rows.planes`."""
     n_rows = len(rows.gradients) if chosen is None else len(chosen)
     numbers = np.empty(0, np.uint32) if chosen is None else chosen
-    storage, packing, words = rows.dataset.storage, rows.quantised.packing, rows.quantised.words
+    storage, gradients = rows.dataset.storage, rows.quantised.packed
     every_row, packed, block = chosen is None, _keeps_packed(rows, n_rows), rows.buffers.block
     return fastest(
-        lambda: build_histogram(storage, packing, numbers, 0, n_rows, every_row, words, block, packed, rows.planes)
+        lambda: build_histogram(storage, gradients, numbers, 0, n_rows, every_row, block, packed, rows.planes)
     )
 
 
@@ -174,7 +172,7 @@ def _search_seconds(rows: Rows, n_rows: int) -> float:
     nodes = np.zeros(1, NODE)
     nodes["count"] = n_rows
     nodes["gradient"], nodes["hessian"] = _node_sums(rows, packed)
-    categories = np.zeros((1, 1), np.int32)
+    tree = TreeNodes(nodes, np.zeros((1, 1), np.int32))
     rules = np.zeros(1, SPLIT_RULES)
     rules["min_rows"], rules["min_hessian"], rules["features_per_node"] = 20, 1, len(features)
     buffers, usable = rows.buffers, rows.buffers.usable[0]
@@ -183,9 +181,7 @@ def _search_seconds(rows: Rows, n_rows: int) -> float:
         nodes["gain"], nodes["feature"] = 0.0, -1
 
     return fastest(
-        lambda: search_features(
-            layout, packing, rules, features, usable, rows.planes, packed, buffers, nodes, categories, 0
-        ),
+        lambda: search_features(layout, packing, rules, features, usable, rows.planes, packed, buffers, tree, 0),
         begin,
     )
 
@@ -202,17 +198,18 @@ def _node_sums(rows: Rows, packed: bool) -> tuple[int, int]:
 
 def _partition_seconds(rows: Rows, chosen: npt.NDArray[np.uint32]) -> tuple[float, int]:
     """Time a split of the first feature in the middle of its bins; also return how many rows go right."""
-    storage, layout = rows.dataset.storage, rows.dataset.plan.layout
+    table, layout = rows.dataset.binned, rows.dataset.plan.layout
     nodes: RecordArray = np.zeros(1, NODE)
     nodes["bin"] = layout["bins"][0] // 2
-    implicit_goes_left = fill_goes_left(layout, nodes, np.zeros((1, 1), np.int32), 0, rows.buffers.goes_left)
+    tree = TreeNodes(nodes, np.zeros((1, 1), np.int32))
+    implicit_goes_left = fill_goes_left(layout, tree, 0, rows.buffers.goes_left)
     numbers, scratch = chosen.copy(), np.empty_like(chosen)
     n_left = 0
 
     def partition() -> None:
         nonlocal n_left
         n_left = partition_rows(
-            storage, layout, 0, rows.buffers.goes_left, implicit_goes_left, numbers, scratch, 0, len(numbers), False
+            table, 0, rows.buffers.goes_left, implicit_goes_left, numbers, scratch, 0, len(numbers), False
         )
 
     seconds = fastest(partition, prepare=lambda: np.copyto(numbers, chosen))

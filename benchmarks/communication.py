@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from dmlgbm.collectives import all_reduce_bytes
-from dmlgbm.gbdt.kernels.histogram_codec import HEADER_BYTES
+from dmlgbm.gbdt.kernels.histogram_codec import FEATURE_HEADER_BYTES
 from dmlgbm.gbdt.kernels.part_messages import HEAD_BYTES, LENGTH_BYTES
 from dmlgbm.gbdt.kernels.round_growth import CANDIDATE_WORDS
 from dmlgbm.gbdt.ranks.histogram_messages import agreed_length
@@ -154,4 +154,4 @@ class CommunicationModel:
         count_bits = largest.bit_length()
         gradient_bits = (largest << _GRADIENT_BITS).bit_length() + 1
         hessian_bits = (largest << _HESSIAN_BITS).bit_length()
-        return HEADER_BYTES + self.n_bins * ((gradient_bits + hessian_bits + count_bits + 7) // 8)
+        return FEATURE_HEADER_BYTES + self.n_bins * ((gradient_bits + hessian_bits + count_bits + 7) // 8)

@@ -69,9 +69,9 @@ BELL, SLEEPS, STOPPED = range(3)
 MOVED, LEFT = range(2)
 
 _FUTEX = _FUTEX_NUMBERS.get(platform.machine(), 0)
-_WAIT, _WAKE = 0, 1
+_FUTEX_WAIT, _FUTEX_WAKE = 0, 1
 # How often a sleeping rank looks whether the processes it waits for are alive.
-_LOOK_NANOSECONDS = 100_000_000
+_PEER_LOOK_NANOSECONDS = 100_000_000
 
 
 def count_words(world_size: int) -> int:
@@ -90,7 +90,7 @@ def ring_bell(words: Any, rank: Any) -> None:
     add_to_word(words, LINE * rank + BELL, 1)
     if load_word(words, LINE * rank + SLEEPS) != 0:
         address = words.ctypes.data + 8 * (LINE * rank + BELL)
-        system_call(_FUTEX, pointer_to(address), _WAKE, 1, pointer_to(0))
+        system_call(_FUTEX, pointer_to(address), _FUTEX_WAKE, 1, pointer_to(0))
 
 
 @kernel
@@ -230,14 +230,14 @@ def _move_all(first: Any, last: Any, work: Any, addresses: Any, area: Any, rank:
 @inlined
 def _sleep(words: Any, rank: Any, bell: Any, until: Any, scratch: Any) -> Any:
     """Sleep until the bell is rung, for at most the time between two looks; whether a signal ended it."""
-    wait = min(until - monotonic_nanoseconds(scratch), _LOOK_NANOSECONDS)
+    wait = min(until - monotonic_nanoseconds(scratch), _PEER_LOOK_NANOSECONDS)
     store_word(words, LINE * rank + SLEEPS, 1)
     interrupted = False
     if wait > 0 and load_word(words, LINE * rank + BELL) == bell:
         scratch[TIME], scratch[TIME + 1] = 0, wait
         address = pointer_to(words.ctypes.data + 8 * (LINE * rank + BELL))
         low = np.int64(np.uint64(bell) & np.uint64(0xFFFFFFFF))
-        status = system_call(_FUTEX, address, _WAIT, low, pointer_to(scratch.ctypes.data + 8 * TIME))
+        status = system_call(_FUTEX, address, _FUTEX_WAIT, low, pointer_to(scratch.ctypes.data + 8 * TIME))
         interrupted = status < 0 and error_number() == INTERRUPTED_CALL
     store_word(words, LINE * rank + SLEEPS, 0)
     return interrupted
@@ -283,7 +283,7 @@ def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires:
     area, rank, descriptors, watched, polls, spin, scratch = wires
     words = area[0]
     moved_at = monotonic_nanoseconds(scratch)
-    next_look = moved_at + _LOOK_NANOSECONDS
+    next_look = moved_at + _PEER_LOOK_NANOSECONDS
     leaver = np.int64(-1)
     if spin > 0 and cores_are_short(scratch, moved_at):
         spin = 0
@@ -303,7 +303,7 @@ def exchange_over_rings(first: Any, last: Any, work: Any, addresses: Any, wires:
         now = monotonic_nanoseconds(scratch)
         leaver = _find_leaver(area, rank, descriptors, watched, polls, now >= next_look)
         if now >= next_look:
-            next_look = now + _LOOK_NANOSECONDS
+            next_look = now + _PEER_LOOK_NANOSECONDS
         if leaver >= 0:
             continue
         if now >= until:

@@ -20,7 +20,7 @@ _READ_AT_NUMBERS = {"x86_64": 17, "aarch64": 67}
 AVAILABLE = sys.platform == "linux" and platform.machine() in _READ_AT_NUMBERS
 
 _READ_AT = _READ_AT_NUMBERS.get(platform.machine(), 0)
-_LOOK_NANOSECONDS = 1_000_000
+_LOAD_LOOK_NANOSECONDS = 1_000_000
 # An eighth of the way to what was seen now, and believed at three quarters: eleven looks in a row, or most of many,
 # because event loops and timers wake up for a moment all the time.
 _CERTAIN, _PART, _BELIEVED = 256, 8, 192
@@ -56,7 +56,7 @@ def cores_are_short(scratch: Any, now: Any) -> bool:
     if scratch[DESCRIPTOR] < 0:
         return False
     if now >= scratch[NEXT_LOOK]:
-        scratch[NEXT_LOOK] = now + _LOOK_NANOSECONDS
+        scratch[NEXT_LOOK] = now + _LOAD_LOOK_NANOSECONDS
         seen = _CERTAIN if count_runnable(scratch) > scratch[CORES] else 0
         scratch[SHORTAGE] += (seen - scratch[SHORTAGE]) // _PART
     return scratch[SHORTAGE] > _BELIEVED

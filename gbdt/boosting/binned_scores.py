@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
-from dmlgbm.gbdt.kernels.layout import NODE, RecordArray
+from dmlgbm.gbdt.kernels.layout import NODE, NodeRows, TreeNodes
 from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, label_rows
 from dmlgbm.gbdt.kernels.partition import route_rows
 from dmlgbm.gbdt.model.tree import Tree
@@ -23,20 +23,17 @@ def add_trees(dataset: Dataset, trees: Sequence[Tree], scores: npt.NDArray[np.fl
     rows, scratch = np.empty(dataset.n_rows, np.uint32), np.empty(dataset.n_rows, np.uint32)
     labels, goes_left = np.empty(dataset.n_rows, np.uint32), np.empty(65_536, np.uint8)
     for number, tree in enumerate(trees):
-        nodes, categories, splits, leaves = _over_bins(dataset, tree)
-        starts, counts = np.zeros(len(nodes), np.int64), np.zeros(len(nodes), np.int64)
+        over_bins, splits, leaves = _over_bins(dataset, tree)
+        n_nodes = len(over_bins.nodes)
+        of_nodes = NodeRows(rows, scratch, np.zeros(n_nodes, np.int64), np.zeros(n_nodes, np.int64))
         rows[:] = np.arange(dataset.n_rows, dtype=np.uint32)
-        route_rows(
-            dataset.storage, dataset.plan.layout, nodes, categories, splits, goes_left, rows, scratch, starts, counts
-        )
-        label_rows(rows, starts[leaves], counts[leaves], 0, labels)
+        route_rows(dataset.binned, over_bins, splits, goes_left, of_nodes)
+        label_rows(rows, of_nodes.starts[leaves], of_nodes.counts[leaves], 0, labels)
         add_to_rows(labels, tree.leaf_value, 0, dataset.n_rows, scores[number % len(scores)])
 
 
-def _over_bins(
-    dataset: Dataset, tree: Tree
-) -> tuple[RecordArray, npt.NDArray[np.int32], npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The tree's nodes over bins, the categories that go left at each, its splits in order, its leaves in order."""
+def _over_bins(dataset: Dataset, tree: Tree) -> tuple[TreeNodes, npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """The tree's nodes over bins, its splits in order, its leaves in order."""
     nodes = np.zeros(2 * tree.n_nodes + 1, NODE)
     # A split is node 0 or a child; the children of split k are nodes 2k + 1 and 2k + 2.
     splits, leaves = np.zeros(tree.n_nodes, np.int64), np.zeros(tree.n_leaves, np.int64)
@@ -63,4 +60,4 @@ def _over_bins(
             codes = np.append(codes, dataset.plan.layout["missing_bin"][places[k]])
         nodes["bin"][node], nodes["n_categories"][node] = -1, len(codes)
         categories[node, : len(codes)] = codes
-    return nodes, categories, splits, leaves
+    return TreeNodes(nodes, categories), splits, leaves

@@ -15,6 +15,7 @@ from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.grower import TreeGrower, histogram_bytes
+from dmlgbm.gbdt.growth.quantisation import most_repeated_rows
 from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, objective_for
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.threads import Workers
@@ -33,7 +34,7 @@ def loss_over(rows: Rows, objective: ObjectiveSettings, precision: str, exchange
         target=rows.target,
         weight=rows.weight,
         group_starts=rows.group_starts,
-        exact=precision == "exact",
+        most_repeated_rows=most_repeated_rows(precision),
         exchange=exchange,
     )
 

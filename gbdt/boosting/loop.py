@@ -25,7 +25,7 @@ from dmlgbm.gbdt.growth.grown_tree import GrownTree
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, newton_values, percentile_values
 from dmlgbm.gbdt.growth.quantisation import Quantised, coarsest_level, quantise
 from dmlgbm.gbdt.growth.sampling import bag_of
-from dmlgbm.gbdt.growth.tree_building import tree_over_values
+from dmlgbm.gbdt.growth.tree_building import is_chance, tree_over_values, tree_without_splits
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.objectives import Objective
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -87,8 +87,10 @@ class BoostingRun:
         repeats = loss.weights.repeats
         self._weightless = np.flatnonzero([] if repeats is None else repeats.counts == 0)
         self._n_total_rows = int(exchange.reduce_sum(np.array([dataset.n_rows], np.int64))[0])
-        self._coarsest_level = coarsest_level(loss.weights.given, parameters.min_child_samples, exchange)
-        self._least_leaf_hessians = loss.least_leaf_hessians()
+        # Repeated rows are rounded before they are multiplied: their weights leave as much room as none.
+        weight = loss.weights.given if repeats is None else None
+        self._coarsest_level = coarsest_level(weight, parameters.min_child_samples, self._n_total_rows, exchange)
+        self._limits = loss.rare_class_limits()
         # Several growers: one thread a tree, nothing to wait for. One grower: all threads in the tree.
         self._one_thread = Workers(1)
         several = len(growers) > 1
@@ -130,7 +132,7 @@ class BoostingRun:
                     exchange=self._exchange,
                     n_total_rows=self._n_total_rows,
                     coarsest=self._coarsest_level,
-                    least_leaf_hessian=float(self._least_leaf_hessians[output]),
+                    least_leaf_hessian=float(self._limits.leaf_hessians[output]),
                     repeats=self._loss.weights.repeats,
                 )
                 for output, number, buffer in zip(outputs, numbers, grower.words, strict=False)
@@ -153,6 +155,7 @@ class BoostingRun:
     ) -> Tree:
         """Give a grown tree its values and add it to the scores of all rows."""
         parameters, workers, exchange = self.parameters, self._tree_workers, self._exchange
+        gain_unit = quantised.hessian_scale / quantised.gradient_scale**2
         gradients, hessians, row_weights = self._gradients[output], self._hessians[output], self._loss.weights
         values, weights = newton_values(
             grown, gradients, hessians, quantised, parameters, workers, exchange, row_weights.repeats
@@ -163,10 +166,11 @@ class BoostingRun:
             values = percentile_values(grown, residuals, row_weights.of_percentiles, level, rate, exchange)
         largest = parameters.learning_rate * self._loss.largest_step
         values = np.clip(values, -largest, largest)
+        if is_chance(grown, gain_unit, float(self._limits.root_gains[output])):
+            return tree_without_splits(grown, weights)
         if bag is not None:
             grower.label_others(grown, bag)
         add_to_scores(grown, values, self.scores[output], workers)
-        gain_unit = quantised.hessian_scale / quantised.gradient_scale**2
         return tree_over_values(grown, self._dataset, gain_unit, values, weights)
 
 

@@ -16,7 +16,7 @@ from dmlgbm.gbdt.data.row_binning import bin_rows, empty_copy_by_column
 from dmlgbm.gbdt.data.row_numbers import Segment, whole_table
 from dmlgbm.gbdt.data.storage_plan import StoragePlan, plan_storage
 from dmlgbm.gbdt.data.table import Table
-from dmlgbm.gbdt.kernels.layout import BinStorage
+from dmlgbm.gbdt.kernels.layout import BinnedTable, BinStorage
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.threads import Workers
 
@@ -39,6 +39,11 @@ class Dataset:
         bounds = [np.append(b.cuts, np.inf) if isinstance(b, NumericBins) else np.zeros(1) for b in used]
         object.__setattr__(self, "bounds", np.concatenate([np.zeros(0), *bounds]))
         object.__setattr__(self, "first_bounds", np.cumsum([0, *map(len, bounds)])[:-1])
+
+    @property
+    def binned(self) -> BinnedTable:
+        """The rows as kernels take them."""
+        return BinnedTable(self.storage, self.plan.layout)
 
 
 def bin_table(

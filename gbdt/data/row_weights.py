@@ -50,16 +50,20 @@ class RowWeights:
         return self.given if self.repeats is None else self.repeats.counts
 
 
-def settled_weights(weight: FloatArray | None, exchange: Exchange = ALONE, *, repeating: bool = False) -> RowWeights:
-    """Decide what the weights mean; with `repeating`, whole numbers stand for repeated rows."""
+def settled_weights(
+    weight: FloatArray | None, exchange: Exchange = ALONE, *, most_repeated_rows: float = 0
+) -> RowWeights:
+    """Decide what the weights mean; whole numbers of up to that sum stand for repeated rows."""
     if weight is None:
         return RowWeights()
     own = np.array([(weight != 1.0).any(), (weight != np.floor(weight)).any(), weight.max(initial=0.0)], np.float64)
     differ, fractions, most = exchange.reduce_max(own).tolist()
     if not differ:
         return RowWeights()
-    if not repeating or fractions or most > MOST_REPEATS:
+    if not most_repeated_rows or fractions or most > MOST_REPEATS:
         return RowWeights(weight)
     counts = weight.astype(np.int64)
     total = int(exchange.reduce_sum(np.array([counts.sum()], np.int64))[0])
+    if total > most_repeated_rows:
+        return RowWeights(weight)
     return RowWeights(weight, Repeats(counts, int(most), total))

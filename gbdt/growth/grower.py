@@ -18,7 +18,7 @@ from dmlgbm.gbdt.growth.quantisation import Quantised
 from dmlgbm.gbdt.growth.sampling import chosen_features
 from dmlgbm.gbdt.growth.split_rules import split_rules
 from dmlgbm.gbdt.kernels.compiler import for_types_of, prepare
-from dmlgbm.gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers, TreeSpace
+from dmlgbm.gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers, PackedGradients, TreeNodes, TreeSpace
 from dmlgbm.gbdt.kernels.leaf_values import Labels
 from dmlgbm.gbdt.kernels.shared_state import (
     EVERY_ROW,
@@ -71,19 +71,16 @@ def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int) ->
     orders[MAX_LEAVES], orders[LEVEL_WISE] = parameters.num_leaves, parameters.grow_policy == "depthwise"
     orders[N_THREADS] = n_threads
     return TreeSpace(
-        storage=dataset.storage,
-        layout=plan.layout,
-        packing=np.zeros(1, PACKING),
+        table=dataset.binned,
+        gradients=PackedGradients(np.zeros(1, PACKING), np.empty((2, n_rows), np.int64)),
         rules=np.zeros(1, SPLIT_RULES),
         features=np.empty(len(plan.features), np.int64),
         rows=np.empty(n_rows, np.uint32),
         scratch=np.empty(n_rows, np.uint32),
-        words=np.empty((2, n_rows), np.int64),
         # Untouched slots cost no memory: the operating system hands out pages on first use. The last ones take what
         # each thread sums of a leaf that several share.
         pool=np.empty((n_slots + n_threads - 1, 3, plan.n_positions), np.int64),
-        nodes=np.zeros(n_nodes, NODE),
-        categories=np.zeros((n_nodes, parameters.max_cat_threshold), np.int32),
+        tree=TreeNodes(np.zeros(n_nodes, NODE), np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)),
         goes_left=np.empty(65_536, np.uint8),
         free_slots=np.empty(n_slots, np.int64),
         chosen=np.empty(parameters.num_leaves, np.int64),
@@ -131,7 +128,7 @@ class TreeGrower:
     @property
     def words(self) -> list[npt.NDArray[np.int64]]:
         """Where the packed gradients of the next tree belong."""
-        return [self._space.words]
+        return [self._space.gradients.words]
 
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
         """Grow one tree over all rows, or over those in `bag`, from what is in `words`."""
@@ -161,7 +158,7 @@ class TreeGrower:
         parameters, space = self._parameters, self._space
         features = chosen_features(len(space.features), parameters.colsample_bytree, parameters.seed, tree)
         space.features[: len(features)] = features
-        space.packing[:] = quantised.packing
+        space.gradients.packing[:] = quantised.packing
         space.rules[:] = split_rules(parameters, quantised, tree, len(features))
         packed = n_rows <= int(quantised.packing["packed_rows"][0])
         space.orders[N_ROWS], space.orders[EVERY_ROW] = n_rows, every_row
@@ -169,7 +166,7 @@ class TreeGrower:
 
     def _clear_state(self) -> None:
         space = self._space
-        space.nodes["state"] = 0
+        space.tree.nodes["state"] = 0
         n_free = len(space.free_slots) - 1
         space.free_slots[:n_free] = np.arange(n_free, 0, -1)
         space.shared[:] = 0
@@ -201,13 +198,12 @@ class TreeGrower:
         space = self._space
         splits = space.chosen[: space.shared[N_CHOSEN]].copy()
         grown = GrownTree(
-            nodes=space.nodes,
-            categories=space.categories,
+            tree=space.tree,
             splits=splits,
-            leaves=leaves_of(space.nodes, splits),
+            leaves=leaves_of(space.tree.nodes, splits),
             rows=space.rows,
-            starts=space.nodes["start"],
-            counts=space.nodes["count"],
+            starts=space.tree.nodes["start"],
+            counts=space.tree.nodes["count"],
             labels=self._labels,
             no_leaf=self._parameters.num_leaves,
         )

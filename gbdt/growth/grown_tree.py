@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.layout import RecordArray, TreeNodes
 from dmlgbm.gbdt.kernels.leaf_values import Labels, label_rows
 from dmlgbm.gbdt.kernels.tree_description import list_leaves
 from dmlgbm.gbdt.threads import ROWS_WORTH_A_THREAD, Workers
@@ -19,8 +19,7 @@ IntArray = npt.NDArray[np.int64]
 class GrownTree:
     """The splits of a tree in the order they were made, and where its leaves' rows are."""
 
-    nodes: RecordArray
-    categories: npt.NDArray[np.int32]
+    tree: TreeNodes
     splits: IntArray  # internal nodes
     leaves: IntArray  # from left to right
     rows: npt.NDArray[np.uint32]
@@ -28,6 +27,11 @@ class GrownTree:
     counts: IntArray
     labels: Labels  # the place in `leaves` of each row's leaf
     no_leaf: int  # the label of rows that the tree was not grown on
+
+    @property
+    def nodes(self) -> RecordArray:
+        """NODE records; splits and leaves are places in them."""
+        return self.tree.nodes
 
     def leaf_ranges(self) -> tuple[IntArray, IntArray]:
         """Where each leaf's rows start in `rows`, and how many they are."""

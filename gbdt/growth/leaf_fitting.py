@@ -10,6 +10,7 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_weights import Repeats
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
 from dmlgbm.gbdt.growth.quantisation import Quantised
+from dmlgbm.gbdt.kernels.layout import NodeRows
 from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
 from dmlgbm.gbdt.kernels.partition import route_rows
 from dmlgbm.gbdt.objectives.averages import percentile
@@ -81,12 +82,16 @@ def add_to_scores(grown: GrownTree, leaf_value: FloatArray, scores: FloatArray, 
 
 def label_others(grown: GrownTree, dataset: Dataset, bag: npt.NDArray[np.uint32]) -> None:
     """Send the rows that the tree was not grown on down its splits, and label them."""
-    outside = np.ones(dataset.n_rows, bool)
+    rows = rows_outside(bag, dataset.n_rows, len(grown.nodes))
+    route_rows(dataset.binned, grown.tree, grown.splits, np.empty(65_536, np.uint8), rows)
+    label_rows(rows.numbers, rows.starts[grown.leaves], rows.counts[grown.leaves], 0, grown.labels)
+
+
+def rows_outside(bag: npt.NDArray[np.uint32], n_rows: int, n_nodes: int) -> NodeRows:
+    """The rows that are not in the bag, all of them in the root of a tree that has room for so many nodes."""
+    outside = np.ones(n_rows, bool)
     outside[bag] = False
-    rows = np.flatnonzero(outside).astype(np.uint32)
-    starts, counts = np.zeros(len(grown.nodes), np.int64), np.zeros(len(grown.nodes), np.int64)
-    route_rows(
-        dataset.storage, dataset.plan.layout, grown.nodes, grown.categories, grown.splits,
-        np.empty(65_536, np.uint8), rows, np.empty_like(rows), starts, counts,
-    )  # fmt: skip
-    label_rows(rows, starts[grown.leaves], counts[grown.leaves], 0, grown.labels)
+    numbers = np.flatnonzero(outside).astype(np.uint32)
+    rows = NodeRows(numbers, np.empty_like(numbers), np.zeros(n_nodes, np.int64), np.zeros(n_nodes, np.int64))
+    rows.counts[0] = len(numbers)
+    return rows

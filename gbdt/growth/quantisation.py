@@ -4,6 +4,10 @@ A word has three fields: row count, hessian, gradient (signed, on top). A field 
 needs b + log2(m) bits, so finer numbers mean smaller blocks. Three levels are tried in turn; the first whose
 steps are small against the *typical* value is taken, because a few outliers must not round everybody else to
 zero. Scales are powers of two: multiplying by them never rounds.
+
+A small table leaves room for more bits in one word, and its numbers are rounded to the nearest unit: equal rows count
+alike there, so that a weight of 3 is the row given three times. Larger tables have coarse units, and rounding at random
+keeps their sums unbiased.
 """
 
 from __future__ import annotations
@@ -20,8 +24,8 @@ import numpy.typing as npt
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_numbers import Segment, stretches_between
 from dmlgbm.gbdt.data.row_weights import Repeats
-from dmlgbm.gbdt.kernels.layout import PACKING, RecordArray
-from dmlgbm.gbdt.kernels.quantise import count_at_least, largest_magnitude, pack_words, sum_magnitudes
+from dmlgbm.gbdt.kernels.layout import PACKING, PackedGradients, RecordArray
+from dmlgbm.gbdt.kernels.quantise import ROUNDING, count_at_least, largest_magnitude, pack_words, sum_magnitudes
 from dmlgbm.gbdt.random_keys import Purpose, random_key
 from dmlgbm.gbdt.threads import Workers
 
@@ -46,9 +50,15 @@ _EXACT = _Level(40, 31, 16, two_words=True)
 # Without hessians: 1 sign bit + 2 x count bits + gradient bits = 64.
 _CONSTANT = _Level(31, 0, 16)
 _CONSTANT_EXACT = _Level(39, 0, 12)
+# Up to as many rows there are at least 14 bits for gradients and 13 for hessians in one word.
+MOST_ROWS_OF_A_SMALL_TABLE = 4095
+# More bits than 17 and 16 would bring nothing.
+_FEWEST_COUNT_BITS = 10
 # The least number of steps that the mean magnitude must have.
 _FEWEST_GRADIENT_STEPS = 8.0
 _FEWEST_HESSIAN_STEPS = 4.0
+# As many times more where numbers are rounded to the nearest: what is below half a step is lost.
+_STEPS_OF_NEAREST = 4.0
 # The least share of rows that must reach as many.
 _FEWEST_ROWS = 0.1
 # Rounding moves a sum of n gradients by about sqrt(n) / 2 units: a gain of n / 4 over the hessian on each side,
@@ -74,9 +84,21 @@ class Quantised:
     rounding_gain: float = 0.0  # see SPLIT_RULES
     hessian_margin: int = 0  # units that a leaf's hessian must have beyond min_child_weight
 
+    @property
+    def packed(self) -> PackedGradients:
+        """As kernels take them."""
+        return PackedGradients(self.packing, self.words)
 
-def coarsest_level(weight: npt.NDArray[np.float64] | None, min_child_samples: int, exchange: Exchange = ALONE) -> int:
-    """The first of the levels that sample weights leave room for.
+
+def most_repeated_rows(precision: str) -> float:
+    """The rows, each as often as its weight says, up to which equal rows are rounded alike."""
+    return {"exact": math.inf, "auto": MOST_ROWS_OF_A_SMALL_TABLE}.get(precision, 0)
+
+
+def coarsest_level(
+    weight: npt.NDArray[np.float64] | None, min_child_samples: int, n_total_rows: int, exchange: Exchange = ALONE
+) -> int:
+    """The first of the packed levels of a table of so many rows that sample weights leave room for.
 
     A few heavy rows must not make leaves of light ones impossible: a leaf of `min_child_samples` rows has to reach the
     margin, whatever rows it holds. (Measured on friedman1 with lognormal weights of sigma 2: without this, the squared
@@ -87,9 +109,10 @@ def coarsest_level(weight: npt.NDArray[np.float64] | None, min_child_samples: in
     if largest == 0.0:
         return 0
     units = _HESSIAN_MARGIN / max(1, min_child_samples)
-    light = [np.count_nonzero((own > 0.0) & (own < largest * units / (1 << level.hessian_bits))) for level in _PACKED]
+    levels = _packed_levels(n_total_rows)
+    light = [np.count_nonzero((own > 0.0) & (own < largest * units / (1 << level.hessian_bits))) for level in levels]
     counts = exchange.reduce_sum(np.array([*light, np.count_nonzero(own > 0.0)], np.int64))
-    return next((k for k in range(len(_PACKED)) if counts[k] <= _MOST_LIGHT_ROWS * counts[-1]), len(_PACKED))
+    return next((k for k in range(len(levels)) if counts[k] <= _MOST_LIGHT_ROWS * counts[-1]), len(levels))
 
 
 def quantise(
@@ -122,32 +145,40 @@ def quantise(
     # A process without rows cannot tell whether there are hessians: the others say it.
     largest = np.array([_largest(gradients, workers), _largest(hessians, workers), len(hessians) > 0])
     largest_gradient, largest_hessian, has_hessians = exchange.reduce_max(largest).tolist()
+    to_nearest = everywhere <= most_repeated_rows(precision)
     level = _CONSTANT_EXACT if precision == "exact" else _CONSTANT
     hessian_margin = 0
     if has_hessians:
-        ranges = _Range(gradients, largest_gradient, workers), _Range(hessians, largest_hessian, workers)
-        level = _level(precision, *ranges, everywhere, exchange, coarsest)
         hessian_margin = _HESSIAN_MARGIN
+        level = _EXACT
+        if precision != "exact":
+            times = None if repeats is None else repeats.counts
+            gradient_range = _Range(gradients, largest_gradient, times, workers)
+            hessian_range = _Range(hessians, largest_hessian, times, workers)
+            level = _level(precision, gradient_range, hessian_range, everywhere, exchange, coarsest)
     row_bits = max(everywhere, 1).bit_length()
     gradient_scale = _power_of_two(min(level.gradient_bits, 62 - row_bits), largest_gradient)
     hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if has_hessians else 1.0
     if repeats is not None:
-        level = _repeated(level, repeats.most)
+        # All rows, each as often as it counts, fit one block of a small table's level.
+        if level.two_words or not has_hessians:
+            level = _repeated(level, repeats.most)
         hessians = hessians if has_hessians else np.ones(n_rows, np.float32)
     packing = _packing(level)
     n_words = 2 if level.two_words else 1
     words = np.empty((n_words, n_rows), np.int64) if buffer is None else buffer[:n_words]
-    key = random_key(seed, Purpose.ROUNDING, tree)
-    scales, at_random = (gradient_scale, hessian_scale), precision != "exact"
+    packed = PackedGradients(packing, words)
+    rounding = rounding_of(gradient_scale, hessian_scale, not to_nearest, seed, tree)
 
     def pack(start: int, stop: int) -> None:
         for first, last, number in stretches_between(segments, start, stop):
-            pack_words(gradients, hessians, first, last, number, key, at_random, *scales, packing, words)
+            pack_words(gradients, hessians, first, last, number, rounding, packed)
         if repeats is not None:
             times = repeats.counts[start:stop]
-            words[0, start:stop] *= times
-            # The second word is a hessian and the count of one row.
-            words[1, start:stop] = (words[1, start:stop] - 1) * times + 1
+            if level.two_words:
+                words[0, start:stop] *= times
+            # The last word has the count of one row, which stays 1.
+            words[-1, start:stop] = (words[-1, start:stop] - 1) * times + 1
 
     workers.run_ranges(pack, n_rows)
     fine_bits = min(40, 62 - row_bits)
@@ -163,6 +194,12 @@ def quantise(
     )
 
 
+def rounding_of(gradient_scale: float, hessian_scale: float, at_random: bool, seed: int, tree: int) -> RecordArray:
+    """How the gradients of a tree become integers."""
+    key = random_key(seed, Purpose.ROUNDING, tree)
+    return np.array([(gradient_scale, hessian_scale, at_random, key)], ROUNDING)
+
+
 def _largest(values: npt.NDArray[np.float32], workers: Workers) -> float:
     return max(workers.run_ranges(lambda start, stop: largest_magnitude(values, start, stop), len(values)))
 
@@ -170,8 +207,14 @@ def _largest(values: npt.NDArray[np.float32], workers: Workers) -> float:
 class _Range:
     """How the magnitudes of the rows here compare with the largest of all; integers, so in no particular order."""
 
-    def __init__(self, values: npt.NDArray[np.float32], largest: float, workers: Workers) -> None:
-        self._values = values
+    def __init__(
+        self,
+        values: npt.NDArray[np.float32],
+        largest: float,
+        times: npt.NDArray[np.int64] | None,  # how often each row counts; once, if None
+        workers: Workers,
+    ) -> None:
+        self._values = values if times is None else np.repeat(values, times)
         self._largest = largest
         self._workers = workers
 
@@ -190,22 +233,35 @@ def _level(
     precision: str, gradients: _Range, hessians: _Range, n_rows: int, exchange: Exchange, coarsest: int
 ) -> _Level:
     """The first level whose steps suffice for the mean, and not thanks to a few rows alone."""
-    if precision == "exact":
-        return _EXACT
     totals = exchange.reduce_sum(np.array([gradients.total(), hessians.total()], np.int64))
     gradient_mean, hessian_mean = (totals / (max(n_rows, 1) * (1 << _TYPICAL_SCALE_BITS))).tolist()
-    for level in _PACKED[coarsest:] if precision == "auto" else _PACKED:
+    more = _STEPS_OF_NEAREST if n_rows <= most_repeated_rows(precision) else 1.0
+    gradient_steps, hessian_steps = more * _FEWEST_GRADIENT_STEPS, more * _FEWEST_HESSIAN_STEPS
+    for level in _packed_levels(n_rows)[coarsest:] if precision == "auto" else _PACKED:
         if (
-            gradient_mean * (1 << level.gradient_bits) < _FEWEST_GRADIENT_STEPS
-            or hessian_mean * (1 << level.hessian_bits) < _FEWEST_HESSIAN_STEPS
+            gradient_mean * (1 << level.gradient_bits) < gradient_steps
+            or hessian_mean * (1 << level.hessian_bits) < hessian_steps
         ):
             continue
-        reaching = gradients.count_reaching(_FEWEST_GRADIENT_STEPS, level.gradient_bits)
-        reaching_hessians = hessians.count_reaching(_FEWEST_HESSIAN_STEPS, level.hessian_bits)
+        reaching = gradients.count_reaching(gradient_steps, level.gradient_bits)
+        reaching_hessians = hessians.count_reaching(hessian_steps, level.hessian_bits)
         counts = exchange.reduce_sum(np.array([reaching, reaching_hessians], np.int64))
         if counts.min() >= _FEWEST_ROWS * n_rows:
             return level
     return _FINE if precision == "fast" else _EXACT
+
+
+def _packed_levels(n_rows: int) -> tuple[_Level, ...]:
+    """What is tried in turn under "auto", before two words are taken."""
+    return (_small_table(n_rows.bit_length()),) if n_rows <= MOST_ROWS_OF_A_SMALL_TABLE else _PACKED
+
+
+@cache
+def _small_table(count_bits: int) -> _Level:
+    """All rows in one block, and all other bits to gradients and hessians."""
+    count_bits = max(count_bits, _FEWEST_COUNT_BITS)
+    bits = 63 - 3 * count_bits
+    return _Level((bits + 2) // 2, bits - (bits + 2) // 2, count_bits)
 
 
 def _repeated(level: _Level, most: int) -> _Level:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -20,18 +20,17 @@ from dmlgbm.gbdt.growth.quantisation import Quantised
 from dmlgbm.gbdt.growth.sampling import chosen_features
 from dmlgbm.gbdt.growth.split_rules import split_rules
 from dmlgbm.gbdt.kernels.compiler import for_types_of
-from dmlgbm.gbdt.kernels.layout import NODE, RecordArray
+from dmlgbm.gbdt.kernels.layout import NODE, NodeRows, RecordArray, RoundLeaves, RoundSpace, TreeNodes
 from dmlgbm.gbdt.kernels.leaf_values import Labels
 from dmlgbm.gbdt.kernels.round_growth import (
     CANDIDATE_WORDS,
     CATEGORIES_PER_WORD,
-    IS_LAST,
-    N_CHOSEN,
-    N_CLAIMED,
-    N_COUNTERS,
-    N_FREE,
-    N_NODES,
-    N_PICKED,
+    LEAVES_PICKED,
+    N_ROUND_COUNTERS,
+    NODES_SO_FAR,
+    SLOTS_LEFT,
+    SPLITS_IN_ORDER,
+    SPLITS_SO_FAR,
     any_child_has_slot,
     close_round,
 )
@@ -44,9 +43,7 @@ IntArray = npt.NDArray[np.int64]
 class GrowingTree:
     """A tree that is being grown, where the rows here are in it, and its leaves of the current round."""
 
-    quantised: Quantised
-    rules: RecordArray
-    features: IntArray
+    space: RoundSpace
     every_row: bool
     n_rounds: int
 
@@ -54,27 +51,29 @@ class GrowingTree:
         # Rounds may expand leaves in vain, up to as many again as the tree has.
         self.max_splits = 2 * (parameters.num_leaves - 1)
         n_nodes = 2 * self.max_splits + 1
-        self.nodes = np.zeros(n_nodes, NODE)
-        self.categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
-        self.starts = np.zeros(n_nodes, np.int64)
-        self.counts = np.zeros(n_nodes, np.int64)
+        self.tree = TreeNodes(np.zeros(n_nodes, NODE), np.zeros((n_nodes, parameters.max_cat_threshold), np.int32))
         self.words = np.empty((2, n_rows), np.int64)
-        self.rows = np.empty(n_rows, np.uint32)
-        # Room to rearrange rows in; trees that are expanded one after the other may share it.
-        self.scratch = np.empty(n_rows, np.uint32) if scratch is None else scratch
+        self.rows = NodeRows(
+            numbers=np.empty(n_rows, np.uint32),
+            # Trees that are expanded one after the other may share it.
+            scratch=np.empty(n_rows, np.uint32) if scratch is None else scratch,
+            starts=np.zeros(n_nodes, np.int64),
+            counts=np.zeros(n_nodes, np.int64),
+        )
         self.labels: Labels = np.empty(n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
-        self.picked = np.empty(self.max_splits + 1, np.int64)
-        self.lefts = np.empty(self.max_splits + 1, np.int64)
-        self.slots = np.empty(self.max_splits + 1, np.int64)
-        self.counters = np.zeros(N_COUNTERS, np.int64)
-        self.frontier = np.empty(parameters.num_leaves + 1, np.int64)
+        self.leaves = RoundLeaves(
+            picked=np.empty(self.max_splits + 1, np.int64),
+            lefts=np.empty(self.max_splits + 1, np.int64),
+            slots=np.empty(self.max_splits + 1, np.int64),
+            counters=np.zeros(N_ROUND_COUNTERS, np.int64),
+        )
         self.chosen = np.empty(parameters.num_leaves, np.int64)
         self.free_slots = np.empty(self.n_slots, np.int64)
         # Looked up once: the arrays stay the same.
-        self._any_child_has_slot = for_types_of(any_child_has_slot, self.nodes, self.picked, self.lefts, 0)
-        self._round_arguments = (
-            self.nodes, self.categories, self.picked, self.lefts, self.slots, self.free_slots, self.counters,
-            parameters.num_leaves, parameters.grow_policy == "depthwise", self.frontier, self.chosen,
+        self._any_child_has_slot = for_types_of(any_child_has_slot, self.tree.nodes, self.leaves)
+        self._picked_from = (
+            self.free_slots, np.empty(parameters.num_leaves + 1, np.int64), self.chosen,
+            parameters.num_leaves, parameters.grow_policy == "depthwise",
         )  # fmt: skip
         self._close_round: Callable[..., None] | None = None
 
@@ -86,12 +85,17 @@ class GrowingTree:
     @property
     def n_picked(self) -> int:
         """Leaves of this round."""
-        return int(self.counters[N_PICKED])
+        return int(self.leaves.counters[LEAVES_PICKED])
 
     @property
-    def is_last(self) -> bool:
-        """Whether nobody will ask for the splits of this round's children."""
-        return bool(self.counters[IS_LAST])
+    def root(self) -> np.void:
+        """The NODE of the root."""
+        return cast(np.void, self.tree.nodes[0])
+
+    @property
+    def at_root(self) -> bool:
+        """Whether this round is that of the root."""
+        return bool(self.leaves.picked[0] < 0)
 
     @property
     def n_children(self) -> int:
@@ -100,11 +104,12 @@ class GrowingTree:
 
     def any_child_may_split(self) -> bool:
         """Whether any child of this round, whose leaves have been split, has been given a histogram."""
-        return self._any_child_has_slot(self.nodes, self.picked, self.lefts, self.n_picked)
+        return self._any_child_has_slot(self.tree.nodes, self.leaves)
 
     def close_round(self, candidates: IntArray) -> None:
         """Enter what a round has found, and choose the leaves of the next one: none when the tree is complete."""
-        arguments = (self.rules, *self._round_arguments, np.ascontiguousarray(candidates))
+        candidates = np.ascontiguousarray(candidates)
+        arguments = (self.space.rules, self.tree, self.leaves, *self._picked_from, candidates)
         if self._close_round is None:
             self._close_round = for_types_of(close_round, *arguments)
         self._close_round(*arguments)
@@ -115,7 +120,7 @@ class LeafExpander(Protocol):
     """One way to share the work of a round."""
 
     def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
-        """Gradient, hessian and rows of each root, over all ranks; `tree.counts[0]` are those here."""
+        """Gradient, hessian and rows of each root, over all ranks; `tree.rows.counts[0]` are those here."""
 
     def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves of each tree (a root, which is node -1, is only searched).
@@ -172,7 +177,7 @@ class RoundGrower:
             self._begin(tree, own_quantised, bag, number)
         totals = self._expander.begin_trees(trees)
         for tree, (gradient, hessian, count) in zip(trees, totals.tolist(), strict=True):
-            root = tree.nodes[0]
+            root = tree.root
             root["gradient"], root["hessian"], root["count"] = gradient, hessian, count
         while unfinished := [tree for tree in trees if tree.n_picked]:
             for tree, candidates in zip(unfinished, self._expander.expand(unfinished), strict=True):
@@ -188,36 +193,37 @@ class RoundGrower:
         """Enter the root, without its sums, and make it the only leaf of the first round."""
         parameters = self._parameters
         n_features = len(self._dataset.plan.features)
-        tree.quantised = quantised
-        tree.features = chosen_features(n_features, parameters.colsample_bytree, parameters.seed, number)
-        tree.rules = split_rules(parameters, quantised, number, len(tree.features))
+        features = chosen_features(n_features, parameters.colsample_bytree, parameters.seed, number)
+        rules = split_rules(parameters, quantised, number, len(features))
+        tree.space = RoundSpace(quantised.packed, rules, features, tree.tree, tree.rows, tree.leaves)
         tree.every_row = bag is None
         tree.n_rounds = 0
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
-            tree.rows[:n_rows] = bag
-        tree.nodes["state"] = 0
-        root = tree.nodes[0]
+            tree.rows.numbers[:n_rows] = bag
+        tree.tree.nodes["state"] = 0
+        root = tree.root
         for name, value in (("start", 0), ("depth", 0), ("left", -1), ("gain", -1.0), ("slot", -1), ("path", 0)):
             root[name] = value
         root["gradient"], root["hessian"], root["count"] = 0, 0, n_rows
-        tree.starts[0], tree.counts[0] = 0, n_rows
+        tree.rows.starts[0], tree.rows.counts[0] = 0, n_rows
         tree.free_slots[:] = np.arange(tree.n_slots)[::-1]
-        tree.counters[:] = 0
-        tree.counters[N_NODES], tree.counters[N_FREE] = 1, tree.n_slots - 1
-        tree.counters[N_PICKED] = 1 if n_features else 0
-        tree.picked[0], tree.lefts[0], tree.slots[0] = -1, 0, 0
+        leaves = tree.leaves
+        leaves.counters[:] = 0
+        leaves.counters[NODES_SO_FAR], leaves.counters[SLOTS_LEFT] = 1, tree.n_slots - 1
+        leaves.counters[LEAVES_PICKED] = 1 if n_features else 0
+        leaves.picked[0], leaves.lefts[0], leaves.slots[0] = -1, 0, 0
 
     def _finished(self, tree: GrowingTree) -> GrownTree:
-        splits = tree.chosen[: tree.counters[N_CHOSEN]].copy()
+        counters, rows = tree.leaves.counters, tree.rows
+        splits = tree.chosen[: counters[SPLITS_IN_ORDER]].copy()
         self.rounds.per_tree.append(tree.n_rounds)
-        self.rounds.splits_in_vain += int(tree.counters[N_CLAIMED]) - len(splits)
-        leaves = leaves_of(tree.nodes, splits)
+        self.rounds.splits_in_vain += int(counters[SPLITS_SO_FAR]) - len(splits)
+        leaves = leaves_of(tree.tree.nodes, splits)
         grown = GrownTree(
-            tree.nodes, tree.categories, splits, leaves, tree.rows, tree.starts, tree.counts,
-            tree.labels, self._parameters.num_leaves,
-        )  # fmt: skip
-        label_leaves(grown, int(tree.counts[0]), tree.every_row, self._workers)
+            tree.tree, splits, leaves, rows.numbers, rows.starts, rows.counts, tree.labels, self._parameters.num_leaves
+        )
+        label_leaves(grown, int(rows.counts[0]), tree.every_row, self._workers)
         return grown
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
-from dmlgbm.gbdt.kernels.tree_description import describe_splits
+from dmlgbm.gbdt.kernels.tree_description import BinMeanings, TreeArrays, describe_splits
 from dmlgbm.gbdt.model.tree import Tree
 
 
@@ -22,29 +20,38 @@ def tree_over_values(
 ) -> Tree:
     """The tree with thresholds and categories instead of bins; nodes are numbered in the order of splitting."""
     n_splits = len(grown.splits)
-    category_start = np.empty(n_splits + 1, np.int32)
-    codes = np.empty(n_splits * grown.categories.shape[1], np.int32)
-    leaf_count = np.empty(len(grown.leaves), np.int64)
-    of_splits: dict[str, Any] = {
-        "feature": np.empty(n_splits, np.int32),
-        "threshold": np.empty(n_splits, np.float64),
-        "missing_left": np.empty(n_splits, np.uint8),
-        "categorical": np.empty(n_splits, np.uint8),
-        "left": np.empty(n_splits, np.int32),
-        "right": np.empty(n_splits, np.int32),
-        "gain": np.empty(n_splits, np.float64),
-        "count": np.empty(n_splits, np.int64),
-    }
-    n_codes = describe_splits(
-        grown.nodes, grown.categories, grown.splits, grown.leaves, dataset.plan.layout, dataset.plan.features,
-        dataset.bounds, dataset.first_bounds, gain_unit, np.empty(len(grown.nodes), np.int32),
-        category_start, codes, leaf_count, *of_splits.values(),
-    )  # fmt: skip
-    return Tree(
-        **of_splits,
-        category_start=category_start,
-        categories=codes[:n_codes].copy(),
-        leaf_value=leaf_value,
-        leaf_count=leaf_count,
-        leaf_weight=leaf_weight,
+    described = _empty_arrays(n_splits, len(grown.leaves), n_splits * grown.tree.categories.shape[1])
+    meanings = BinMeanings(dataset.plan.layout, dataset.plan.features, dataset.bounds, dataset.first_bounds)
+    number = np.empty(len(grown.nodes), np.int32)
+    n_codes = describe_splits(grown.tree, grown.splits, grown.leaves, meanings, gain_unit, number, described)
+    described = described._replace(categories=described.categories[:n_codes].copy())
+    return Tree(**described._asdict(), leaf_value=leaf_value, leaf_weight=leaf_weight)
+
+
+def is_chance(grown: GrownTree, gain_unit: float, least_gain: float) -> bool:
+    """Whether the first split gains too little to be believed."""
+    return len(grown.splits) > 0 and float(grown.nodes["gain"][grown.splits[0]]) * gain_unit < least_gain
+
+
+def tree_without_splits(grown: GrownTree, leaf_weight: npt.NDArray[np.float64]) -> Tree:
+    """A tree in place of a grown one that adds nothing to any score."""
+    described = _empty_arrays(0, 1, 0)
+    described.category_start[:] = 0
+    described.leaf_count[:] = grown.nodes["count"][grown.splits[0]]
+    return Tree(**described._asdict(), leaf_value=np.zeros(1), leaf_weight=np.array([leaf_weight.sum()]))
+
+
+def _empty_arrays(n_splits: int, n_leaves: int, n_codes: int) -> TreeArrays:
+    return TreeArrays(
+        feature=np.empty(n_splits, np.int32),
+        threshold=np.empty(n_splits, np.float64),
+        missing_left=np.empty(n_splits, np.uint8),
+        categorical=np.empty(n_splits, np.uint8),
+        left=np.empty(n_splits, np.int32),
+        right=np.empty(n_splits, np.int32),
+        gain=np.empty(n_splits, np.float64),
+        count=np.empty(n_splits, np.int64),
+        category_start=np.empty(n_splits + 1, np.int32),
+        categories=np.empty(n_codes, np.int32),
+        leaf_count=np.empty(n_leaves, np.int64),
     )

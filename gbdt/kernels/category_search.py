@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
-from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
 from dmlgbm.gbdt.kernels.sorting import order_ends_by_key
 from dmlgbm.gbdt.kernels.split_scores import score_to_beat, split_score, unpacked
 
@@ -32,8 +32,7 @@ def search_categories(
     node_sums: tuple[int, int, int],
     feature: int,
     buffers: Buffers,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
+    tree: TreeNodes,
     node: int,
 ) -> None:
     """Replace the node's best split if a set of categories against the rest gains more.
@@ -42,8 +41,8 @@ def search_categories(
     one end or the other. Rare categories stay right, and prefixes are short, because the order of small sums
     is mostly noise.
     """
-    layout, packing, rules, nodes = borrowed((layout, packing, rules, nodes))
-    buffers, categories = borrowed((buffers, categories))
+    layout, packing, rules, buffers, tree = borrowed((layout, packing, rules, buffers, tree))
+    nodes, categories = tree.nodes, tree.categories
     gradients, hessians, counts = buffers.sums[1], buffers.sums[2], buffers.sums[3]
     ratio, order = buffers.gains, buffers.order
     n_bins = layout[feature].bins

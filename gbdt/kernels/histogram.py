@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel, prefetch
-from dmlgbm.gbdt.kernels.layout import NARROW, WIDE, BinStorage, RecordArray
+from dmlgbm.gbdt.kernels.layout import NARROW, WIDE, BinStorage, PackedGradients, RecordArray
 
 # How many rows ahead to prefetch, and how thinly spread rows must be for that to pay (measured: at one row in
 # 32, 1.28 ns a row and column without, 0.74 with; at every second row 0.59 and 0.63).
@@ -136,25 +136,25 @@ def clear(histogram: npt.NDArray[np.int64]) -> None:
 @kernel
 def build_tile(
     storage: BinStorage,
-    packing: RecordArray,
+    gradients: PackedGradients,
     tile: int,
     rows: npt.NDArray[np.uint32],
     start: int,
     stop: int,
     every_row: bool,
-    words: npt.NDArray[np.int64],
     block: npt.NDArray[np.int64],
     packed: bool,
     planes: npt.NDArray[np.int64],
 ) -> None:
     """Fill a tile's part of a node's planes: plane 0 with packed words, or all three with wide sums."""
-    storage, packing, rows, words, block, planes = borrowed((storage, packing, rows, words, block, planes))
+    storage, gradients, rows, block, planes = borrowed((storage, gradients, rows, block, planes))
+    packing, words = gradients.packing, gradients.words
     first, last = storage.tiles[tile].first_position, storage.tiles[tile].last_position
-    gradients, hessians, counts = planes[0, first:last], planes[1, first:last], planes[2, first:last]
-    sums, own_sums = planes[0], gradients
-    clear(gradients)
+    gradient_sums, hessian_sums, counts = planes[0, first:last], planes[1, first:last], planes[2, first:last]
+    sums, own_sums = planes[0], gradient_sums
+    clear(gradient_sums)
     if not packed:
-        clear(hessians)
+        clear(hessian_sums)
         clear(counts)
         sums, own_sums = block, block[first:last]
     gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
@@ -170,29 +170,28 @@ def build_tile(
             add_words(storage, tile, rows, block_start, block_stop, every_row, words[word], sums)
             if not packed and word == 0:
                 for i in range(own_sums.size):
-                    gradients[i] += own_sums[i] >> gradient_shift
+                    gradient_sums[i] += own_sums[i] >> gradient_shift
             if not packed and (word == 1 or not two_words):
                 for i in range(own_sums.size):
-                    hessians[i] += (own_sums[i] >> hessian_shift) & hessian_mask
+                    hessian_sums[i] += (own_sums[i] >> hessian_shift) & hessian_mask
                     counts[i] += own_sums[i] & count_mask
 
 
 @inlined
 def build_histogram(
     storage: BinStorage,
-    packing: RecordArray,
+    gradients: PackedGradients,
     rows: npt.NDArray[np.uint32],
     start: int,
     stop: int,
     every_row: bool,
-    words: npt.NDArray[np.int64],
     block: npt.NDArray[np.int64],
     packed: bool,
     planes: npt.NDArray[np.int64],
 ) -> None:
     """Fill all tiles of a node's planes."""
     for tile in range(storage.tiles.size):
-        build_tile(storage, packing, tile, rows, start, stop, every_row, words, block, packed, planes)
+        build_tile(storage, gradients, tile, rows, start, stop, every_row, block, packed, planes)
 
 
 @kernel

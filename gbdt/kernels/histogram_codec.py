@@ -16,7 +16,7 @@ from dmlgbm.gbdt.kernels.compiler import inlined, load_word, store_word
 from dmlgbm.gbdt.kernels.layout import RecordArray
 from dmlgbm.gbdt.kernels.split_scores import unpacked
 
-HEADER_BYTES = 3
+FEATURE_HEADER_BYTES = 3
 MOST_BYTES_PER_BIN = 24
 SLACK = 8
 _WORD_BITS = 64
@@ -80,7 +80,7 @@ def encode_feature(
     gradient_bits = bit_length(all_gradients) + 1 if count_bits > 0 else 0
     hessian_bits = bit_length(all_hessians) if own_hessians else 0
     buffer[cursor], buffer[cursor + 1], buffer[cursor + 2] = gradient_bits, hessian_bits, count_bits
-    cursor += HEADER_BYTES
+    cursor += FEATURE_HEADER_BYTES
     if count_bits == 0:
         return cursor
     bias = np.int64(1) << (gradient_bits - 1)
@@ -135,7 +135,7 @@ def add_encoded_feature(
     own_hessians = has_hessians(packing)
     gradient_bits, hessian_bits = np.int64(buffer[cursor]), np.int64(buffer[cursor + 1])
     count_bits = np.int64(buffer[cursor + 2])
-    cursor += HEADER_BYTES
+    cursor += FEATURE_HEADER_BYTES
     if count_bits == 0:
         return cursor
     bias = np.int64(1) << (gradient_bits - 1)

@@ -6,6 +6,8 @@ places meets all rows behind it. Sums run in that order, whatever thread the que
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -24,6 +26,16 @@ _SMALLEST_DISTANCE = 0.01
 # Rows of the scratch array of one query, in the order of places.
 _SCORE, _GAIN, _LAMBDA, _HESSIAN, _PAIR_LAMBDA, _PAIR_HESSIAN = range(6)
 _N_SCRATCH = 6
+
+
+class Queries(NamedTuple):
+    """The rows of all queries, and what their places are worth."""
+
+    gain: FloatArray  # [row]
+    weight: FloatArray  # [row], or empty: every row counts one
+    group_starts: IntArray  # [query + 1]
+    inverse_ideal: FloatArray  # [query]: one over its best possible discounted gain, or 0
+    discount: FloatArray  # [place]
 
 
 @kernel
@@ -91,11 +103,7 @@ def _add_pairs_of_place(
 
 @kernel
 def lambdarank_gradients(
-    gain: FloatArray,
-    weight: FloatArray,
-    group_starts: IntArray,
-    inverse_ideal: FloatArray,
-    discount: FloatArray,
+    queries: Queries,
     n_places: int,
     score: FloatArray,
     first_query: int,
@@ -103,7 +111,9 @@ def lambdarank_gradients(
     gradients: SingleArray,
     hessians: SingleArray,
 ) -> None:
-    """Write the gradients and hessians of the rows of some queries; an empty `weight` means one for every row."""
+    """Write the gradients and hessians of the rows of some queries."""
+    gain, weight, discount = queries.gain, queries.weight, queries.discount
+    group_starts, inverse_ideal = queries.group_starts, queries.inverse_ideal
     largest = 0
     for query in range(first_query, stop_query):
         largest = max(largest, group_starts[query + 1] - group_starts[query])

@@ -5,7 +5,8 @@ sparse entries), a *feature* is what the user passed in. A feature may share its
 never away from their usual value at the same time; its usual (*implicit*) bin is then not stored at all and
 is recovered as the node's total less the feature's stored bins.
 
-Records are structured arrays rather than tuples of arrays: numba compiles them several times faster.
+Numbers that belong together are a record of a structured array, and arrays that belong together are a named tuple.
+(numba unpacks tuples: one for each number took several times as long to compile.)
 """
 
 from __future__ import annotations
@@ -62,6 +63,14 @@ FEATURE = np.dtype(
 )
 """Where a feature lives."""
 
+
+class BinnedTable(NamedTuple):
+    """The binned rows, and where each feature is found in them."""
+
+    storage: BinStorage
+    layout: RecordArray  # FEATURE
+
+
 PACKING = np.dtype(
     [
         ("gradient_shift", np.int64),
@@ -75,6 +84,14 @@ PACKING = np.dtype(
     ]
 )
 """How gradient, hessian and row count share an int64: gradient << shift + hessian << shift + 1."""
+
+
+class PackedGradients(NamedTuple):
+    """The gradients that one tree is grown on."""
+
+    packing: RecordArray  # one PACKING
+    words: npt.NDArray[np.int64]  # [1 or 2, row]
+
 
 SPLIT_RULES = np.dtype(
     [
@@ -123,6 +140,22 @@ NODE = np.dtype(
 """A node of the tree being grown, with its best split."""
 
 
+class TreeNodes(NamedTuple):
+    """The nodes of a tree over bins."""
+
+    nodes: RecordArray  # NODE
+    categories: npt.NDArray[np.int32]  # [node, category]: those that go left
+
+
+class NodeRows(NamedTuple):
+    """The rows that are here, node by node: numbers[starts[node] : starts[node] + counts[node]]."""
+
+    numbers: npt.NDArray[np.uint32]
+    scratch: npt.NDArray[np.uint32]  # room to rearrange them in
+    starts: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64]
+
+
 class Buffers(NamedTuple):
     """Scratch space of one thread."""
 
@@ -137,19 +170,36 @@ class Buffers(NamedTuple):
 class TreeSpace(NamedTuple):
     """What all threads share that grow one tree after the other over the same rows."""
 
-    storage: BinStorage
-    layout: RecordArray  # FEATURE
-    packing: RecordArray  # one PACKING
+    table: BinnedTable
+    gradients: PackedGradients
     rules: RecordArray  # one SPLIT_RULES
     features: npt.NDArray[np.int64]  # those that the tree may use come first
     rows: npt.NDArray[np.uint32]  # row numbers, node by node
     scratch: npt.NDArray[np.uint32]
-    words: npt.NDArray[np.int64]  # [1 or 2, row]
     pool: npt.NDArray[np.int64]  # [slot, plane, position]: histograms
-    nodes: RecordArray  # NODE
-    categories: npt.NDArray[np.int32]  # [node, category]: those that go left
+    tree: TreeNodes
     goes_left: npt.NDArray[np.uint8]  # [stored value], of the leaf that several threads split
     free_slots: npt.NDArray[np.int64]
     chosen: npt.NDArray[np.int64]  # the splits of the finished tree
     shared: npt.NDArray[np.int64]  # counters, see `shared_state`
     orders: npt.NDArray[np.int64]  # what the tree is to be like, see `shared_state`
+
+
+class RoundLeaves(NamedTuple):
+    """The leaves that a round expands; the first of all rounds has the root, as the only child of node -1."""
+
+    picked: npt.NDArray[np.int64]  # their nodes
+    lefts: npt.NDArray[np.int64]  # the left child of each; the right one is the next node
+    slots: npt.NDArray[np.int64]  # the histogram in the pool that each one's smaller child gets
+    counters: npt.NDArray[np.int64]  # see `round_growth`
+
+
+class RoundSpace(NamedTuple):
+    """What all threads of a rank share that grow a tree in rounds with other ranks."""
+
+    gradients: PackedGradients
+    rules: RecordArray  # one SPLIT_RULES
+    features: npt.NDArray[np.int64]  # those that the tree may use
+    tree: TreeNodes  # as all ranks know it
+    rows: NodeRows
+    leaves: RoundLeaves

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
 from dmlgbm.gbdt.kernels.histogram import build_tile, subtract_tile
-from dmlgbm.gbdt.kernels.layout import SPARSE, BinStorage, Buffers, RecordArray, TreeSpace
+from dmlgbm.gbdt.kernels.layout import SPARSE, BinStorage, Buffers, PackedGradients, RecordArray, TreeSpace
 from dmlgbm.gbdt.kernels.leaf_sharing import share_histogram, share_partition
 from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
 from dmlgbm.gbdt.kernels.shared_state import EVERY_ROW, N_FEATURES
@@ -50,15 +50,15 @@ def create_children(nodes: RecordArray, node: int, left: int) -> None:
 @inlined
 def sum_root(
     storage: BinStorage,
-    packing: RecordArray,
+    gradients: PackedGradients,
     rows: npt.NDArray[np.uint32],
     every_row: bool,
-    words: npt.NDArray[np.int64],
     packed: bool,
     planes: npt.NDArray[np.int64],
     nodes: RecordArray,
 ) -> None:
     """Enter the sums of all rows: read off the first column's bins, or added up where no column is dense."""
+    packing, words = gradients.packing, gradients.words
     gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
     hessian_mask = packing[0].hessian_mask
     gradient, hessian = np.int64(0), np.int64(0)
@@ -85,11 +85,12 @@ def split_rows(space: TreeSpace, buffers: Buffers, node: int) -> None:
     """Rearrange a node's rows as its best split says, with the help of others where there are many."""
     if share_partition(space, buffers.block, node):
         return
-    by_default = fill_goes_left(space.layout, space.nodes, space.categories, node, buffers.goes_left)
-    start, stop = space.nodes[node].start, space.nodes[node].start + space.nodes[node].count
+    nodes = space.tree.nodes
+    by_default = fill_goes_left(space.table.layout, space.tree, node, buffers.goes_left)
+    start, stop = nodes[node].start, nodes[node].start + nodes[node].count
     every_row = space.orders[EVERY_ROW] == 1 and node == 0
     partition_rows(
-        space.storage, space.layout, space.nodes[node].feature, buffers.goes_left, by_default,
+        space.table, nodes[node].feature, buffers.goes_left, by_default,
         space.rows, space.scratch, start, stop, every_row,
     )  # fmt: skip
 
@@ -103,7 +104,8 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
     ask for the splits of the children of a tree's last split.
     """
     space, buffers = borrowed((space, buffers))
-    storage, packing, rules, nodes, pool = space.storage, space.packing, space.rules, space.nodes, space.pool
+    storage, packing, rules = space.table.storage, space.gradients.packing, space.rules
+    nodes, pool = space.tree.nodes, space.pool
     is_root = node < 0
     smaller, larger, parent_slot, parent_packed = np.int64(0), np.int64(0), free_slot, np.bool_(0)
     packed_rows = packing[0].packed_rows
@@ -127,7 +129,7 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
     for tile in range(storage.tiles.size):
         if not built:
             build_tile(
-                storage, packing, tile, space.rows, start, stop, np.bool_(0), space.words,
+                storage, space.gradients, tile, space.rows, start, stop, np.bool_(0),
                 buffers.block, smaller_packed, pool[free_slot],
             )  # fmt: skip
         if not is_root:
@@ -137,7 +139,7 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
             )  # fmt: skip
         elif tile == 0:
             every_row = space.orders[EVERY_ROW] == 1
-            sum_root(storage, packing, space.rows, every_row, space.words, smaller_packed, pool[free_slot], nodes)
+            sum_root(storage, space.gradients, space.rows, every_row, smaller_packed, pool[free_slot], nodes)
         own_features = storage.tile_features[storage.tiles[tile].first_feature : storage.tiles[tile].last_feature]
         for child in range(first_child, max(smaller, larger) + 1):
             if nodes[child].slot >= 0:
@@ -146,8 +148,8 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
                     begin_search(rules, nodes, child)
                     choose_features(rules, features, nodes[child].path, buffers, usable)
                 search_features(
-                    space.layout, packing, rules, own_features, usable, pool[nodes[child].slot],
-                    nodes[child].count <= packed_rows, buffers, nodes, space.categories, child,
+                    space.table.layout, packing, rules, own_features, usable, pool[nodes[child].slot],
+                    nodes[child].count <= packed_rows, buffers, space.tree, child,
                 )  # fmt: skip
     for child in range(first_child, max(smaller, larger) + 1):
         if nodes[child].slot >= 0 and storage.tiles.size > 0:

@@ -81,15 +81,14 @@ def take_parts(space: TreeSpace, block: npt.NDArray[np.int64]) -> None:
         first, last = start + n_rows * part // n_parts, start + n_rows * (part + 1) // n_parts
         if shared[SHARED_WORK] == PARTITION:
             shared[FIRST_PART + part] = separate_rows(
-                space.storage, space.layout, space.nodes[node].feature, space.goes_left, shared[IMPLICIT_GOES_LEFT],
+                space.table, space.tree.nodes[node].feature, space.goes_left, shared[IMPLICIT_GOES_LEFT],
                 rows, space.scratch, first, last, space.orders[EVERY_ROW] == 1 and node == 0,
             )  # fmt: skip
         else:
             slot = shared[SHARED_SLOT] if part == 0 else pool.shape[0] - part
             build_histogram(
-                space.storage, space.packing, rows, first, last, np.bool_(0), space.words, block, np.bool_(0),
-                pool[slot],
-            )  # fmt: skip
+                space.table.storage, space.gradients, rows, first, last, np.bool_(0), block, np.bool_(0), pool[slot]
+            )
         fetch_and_add(shared, SHARED_PARTS_DONE, 1)
 
 
@@ -130,12 +129,12 @@ def close_gaps(
 def share_partition(space: TreeSpace, block: npt.NDArray[np.int64], node: int) -> bool:
     """Partition a large leaf's rows with whoever helps; False, and nothing done, where that is not worth it."""
     space, block = borrowed((space, block))
-    nodes, shared, n_threads = space.nodes, space.shared, space.orders[N_THREADS]
+    nodes, shared, n_threads = space.tree.nodes, space.shared, space.orders[N_THREADS]
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
     if n_threads == 1 or stop - start < shared[ROWS_WORTH_SHARING] or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
         return False
     shared[SHARED_NODE] = node
-    shared[IMPLICIT_GOES_LEFT] = fill_goes_left(space.layout, nodes, space.categories, node, space.goes_left)
+    shared[IMPLICIT_GOES_LEFT] = fill_goes_left(space.table.layout, space.tree, node, space.goes_left)
     offer_work(shared, PARTITION, start, stop, min(2 * n_threads, MAX_PARTS))
     take_parts(space, block)
     withdraw_work(shared)
@@ -148,11 +147,12 @@ def share_partition(space: TreeSpace, block: npt.NDArray[np.int64], node: int) -
 def share_histogram(space: TreeSpace, block: npt.NDArray[np.int64], node: int, slot: int) -> bool:
     """Fill a slot with a large node's histogram with whoever helps; False where that is not worth it."""
     space, block = borrowed((space, block))
-    nodes, shared, pool, n_threads = space.nodes, space.shared, space.pool, space.orders[N_THREADS]
+    nodes, shared, pool, n_threads = space.tree.nodes, space.shared, space.pool, space.orders[N_THREADS]
+    storage = space.table.storage
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
-    n_cells = nodes[node].count * (space.storage.narrow.shape[1] + space.storage.wide.shape[1])
+    n_cells = nodes[node].count * (storage.narrow.shape[1] + storage.wide.shape[1])
     few = n_cells < _COLUMNS_PER_PARTITION * shared[ROWS_WORTH_SHARING]
-    packed = nodes[node].count <= space.packing[0].packed_rows
+    packed = nodes[node].count <= space.gradients.packing[0].packed_rows
     if n_threads == 1 or packed or few or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
         return False
     shared[SHARED_NODE], shared[SHARED_SLOT] = node, slot

@@ -8,6 +8,8 @@ whether that was enough, and what to expect next time.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -28,6 +30,14 @@ N_CLASSES = 64
 _FADING, _MARGIN = 0.99, 1.05
 
 
+class StagedParts(NamedTuple):
+    """Parts as they are written, before they are joined: bytes[part, rank, : lengths[part, rank]]."""
+
+    bytes: Bytes
+    lengths: IntArray
+    classes: IntArray  # of the node that each part is about; 0: there is no part
+
+
 @inlined
 def class_of(n_rows: int) -> int:
     """The class of nodes with so many rows."""
@@ -35,10 +45,9 @@ def class_of(n_rows: int) -> int:
 
 
 @kernel
-def message_lengths(
-    classes: IntArray, lengths: IntArray, n_parts: int, bytes_of_class: npt.NDArray[np.float64]
-) -> tuple[int, int]:
+def message_lengths(parts: StagedParts, n_parts: int, bytes_of_class: npt.NDArray[np.float64]) -> tuple[int, int]:
     """How long the longest message of any rank will probably be (0 if there is nothing to send), and of this rank."""
+    classes, lengths = parts.classes, parts.lengths
     heads = HEAD_BYTES + LENGTH_BYTES * n_parts
     expected, longest = 0.0, np.int64(0)
     for k in range(n_parts):
@@ -52,8 +61,9 @@ def message_lengths(
 
 
 @kernel
-def write_messages(staging: Bytes, lengths: IntArray, n_parts: int, longest: int, messages: Bytes) -> None:
+def write_messages(parts: StagedParts, n_parts: int, longest: int, messages: Bytes) -> None:
     """Join the parts for each rank; the heads alone, if the longest message does not fit."""
+    lengths = parts.lengths
     fits = longest + SLACK <= messages.shape[1]
     for other in range(lengths.shape[1]):
         store_word(messages[other], 0, longest)
@@ -62,7 +72,7 @@ def write_messages(staging: Bytes, lengths: IntArray, n_parts: int, longest: int
             length = lengths[k, other]
             for byte in range(LENGTH_BYTES):
                 messages[other, HEAD_BYTES + LENGTH_BYTES * k + byte] = (length >> (8 * byte)) & 0xFF
-            messages[other, cursor : cursor + length] = staging[k, other, :length]
+            messages[other, cursor : cursor + length] = parts.bytes[k, other, :length]
             cursor += length
 
 

@@ -14,18 +14,18 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import inlined, kernel
-from dmlgbm.gbdt.kernels.layout import NARROW, WIDE, BinStorage, RecordArray
+from dmlgbm.gbdt.kernels.layout import NARROW, WIDE, BinnedTable, BinStorage, NodeRows, RecordArray, TreeNodes
 
 
 @kernel
 def fill_goes_left(
     layout: RecordArray,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
+    tree: TreeNodes,
     node: int,
     goes_left: npt.NDArray[np.uint8],
 ) -> int:
     """Write which stored values go left; return the answer for rows without an entry (sparse storage)."""
+    nodes, categories = tree.nodes, tree.categories
     feature, last_left = nodes[node].feature, nodes[node].bin
     n_bins, implicit = layout[feature].bins, layout[feature].implicit_bin
     if implicit >= 0 and layout[feature].storage == NARROW:
@@ -93,8 +93,7 @@ def sparse_goes_left(
 
 @kernel
 def separate_rows(
-    storage: BinStorage,
-    layout: RecordArray,
+    table: BinnedTable,
     feature: int,
     goes_left: npt.NDArray[np.uint8],
     implicit_goes_left: int,
@@ -105,6 +104,7 @@ def separate_rows(
     every_row: bool,
 ) -> int:
     """Move the rows of rows[start:stop] that go left to its front, the others to scratch[start:]; return how many."""
+    storage, layout = table.storage, table.layout
     first, last = np.uint64(start), np.uint64(stop)
     column = np.uint64(layout[feature].column)
     left_end, right_end = first, first
@@ -145,8 +145,7 @@ def separate_rows(
 
 @kernel
 def partition_rows(
-    storage: BinStorage,
-    layout: RecordArray,
+    table: BinnedTable,
     feature: int,
     goes_left: npt.NDArray[np.uint8],
     implicit_goes_left: int,
@@ -157,38 +156,49 @@ def partition_rows(
     every_row: bool,
 ) -> int:
     """Rearrange rows[start:stop] in place; return how many go left. Right rows pass through `scratch`."""
-    n_left = separate_rows(
-        storage, layout, feature, goes_left, implicit_goes_left, rows, scratch, start, stop, every_row
-    )
+    n_left = separate_rows(table, feature, goes_left, implicit_goes_left, rows, scratch, start, stop, every_row)
     first_right, n_right = np.uint64(start + n_left), np.uint64(stop - start - n_left)
     for i in range(n_right):
         rows[first_right + i] = scratch[np.uint64(start) + i]
     return n_left
 
 
+@inlined
+def enter_rows(rows: NodeRows, node: int, left: int, n_left: int) -> None:
+    """Note where the rows of a node's children are, once its own are rearranged."""
+    rows.starts[left], rows.counts[left] = rows.starts[node], n_left
+    rows.starts[left + 1], rows.counts[left + 1] = rows.starts[node] + n_left, rows.counts[node] - n_left
+
+
+@inlined
+def split_node_rows(
+    table: BinnedTable,
+    tree: TreeNodes,
+    goes_left: npt.NDArray[np.uint8],
+    rows: NodeRows,
+    every_row: bool,
+    node: int,
+    left: int,
+) -> None:
+    """Rearrange the rows that are here of a node, and enter where those of its children are."""
+    start, stop = rows.starts[node], rows.starts[node] + rows.counts[node]
+    by_default = fill_goes_left(table.layout, tree, node, goes_left)
+    n_left = partition_rows(
+        table, tree.nodes[node].feature, goes_left, by_default, rows.numbers, rows.scratch, start, stop, every_row
+    )
+    enter_rows(rows, node, left, n_left)
+
+
 @kernel
 def route_rows(
-    storage: BinStorage,
-    layout: RecordArray,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
+    table: BinnedTable,
+    tree: TreeNodes,
     splits: npt.NDArray[np.int64],
     goes_left: npt.NDArray[np.uint8],
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
-    starts: npt.NDArray[np.int64],
-    counts: npt.NDArray[np.int64],
+    rows: NodeRows,
 ) -> None:
-    """Send rows that the tree was not grown on down its splits; starts and counts say where each node's rows are."""
-    starts[0], counts[0] = 0, rows.size
+    """Send rows that the tree was not grown on down its splits; all of them are the root's at first."""
+    rows.starts[0], rows.counts[0] = 0, rows.numbers.size
     for k in range(splits.size):
         node = splits[k]
-        left = nodes[node].left
-        implicit_goes_left = fill_goes_left(layout, nodes, categories, node, goes_left)
-        start, stop = starts[node], starts[node] + counts[node]
-        feature = nodes[node].feature
-        n_left = partition_rows(
-            storage, layout, feature, goes_left, implicit_goes_left, rows, scratch, start, stop, np.bool_(0)
-        )
-        starts[left], counts[left] = start, n_left
-        starts[left + 1], counts[left + 1] = start + n_left, counts[node] - n_left
+        split_node_rows(table, tree, goes_left, rows, np.bool_(0), node, tree.nodes[node].left)

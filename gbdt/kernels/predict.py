@@ -43,7 +43,7 @@ TREE = np.dtype(
 )
 """Where a tree is found."""
 
-NODE = np.dtype(
+WALKED_NODE = np.dtype(
     [
         ("threshold", np.float64),
         ("slot", np.uint32),

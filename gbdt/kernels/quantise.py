@@ -11,11 +11,21 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import inlined, kernel, single_from_bits
 from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
-from dmlgbm.gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.layout import PackedGradients, RecordArray
 
 _NOISE_UNIT = 1.0 / 4294967296.0
 # One half for the gradient and one half for the hessian: to the nearest.
 _TWO_HALVES = np.uint64((1 << 63) + (1 << 31))
+
+ROUNDING = np.dtype(
+    [
+        ("gradient_scale", np.float64),  # integer units per unit of gradient
+        ("hessian_scale", np.float64),
+        ("at_random", np.int64),  # 0: to the nearest
+        ("key", np.uint64),  # the tree's name in random choices
+    ]
+)
+"""How the gradients of a tree become integers."""
 
 
 @kernel
@@ -63,14 +73,13 @@ def pack_words(
     start: int,
     stop: int,
     first_row_number: int,
-    key: np.uint64,
-    at_random: bool,
-    gradient_scale: float,
-    hessian_scale: float,
-    packing: RecordArray,
-    words: npt.NDArray[np.int64],
+    rounding: RecordArray,
+    packed: PackedGradients,
 ) -> None:
     """Write the packed word(s) of rows start..stop; `first_row_number` is the global number of row 0."""
+    packing, words = packed.packing, packed.words
+    gradient_scale, hessian_scale = rounding[0].gradient_scale, rounding[0].hessian_scale
+    at_random, key = rounding[0].at_random == 1, rounding[0].key
     gradient_shift, hessian_factor = packing[0].gradient_shift, packing[0].hessian_factor
     two_words = packing[0].two_words
     own_gradients, own_words = gradients[start:stop], words[0, start:stop]

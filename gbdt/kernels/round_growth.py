@@ -2,7 +2,7 @@
 
 What a leaf's best split is does not depend on when it is expanded, so a round may expand leaves that strict order would
 not have split; `replay_in_order` finds the tree of strict order in the end. Who takes part in a round knows the whole
-tree with its global sums (`nodes`) and where its own rows of each node are (`starts`, `counts`).
+tree with its global sums (`TreeNodes`) and where its own rows of each node are (`NodeRows`).
 """
 
 from __future__ import annotations
@@ -11,15 +11,24 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import bits_from_float, borrowed, float_from_bits, inlined, kernel
-from dmlgbm.gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, BinStorage, Buffers, RecordArray
+from dmlgbm.gbdt.kernels.layout import (
+    CLAIMED,
+    LEAF,
+    SPLIT,
+    Buffers,
+    PackedGradients,
+    RecordArray,
+    RoundLeaves,
+    RoundSpace,
+    TreeNodes,
+)
 from dmlgbm.gbdt.kernels.leaf_expansion import create_children, may_split
-from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
 from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
 from dmlgbm.gbdt.kernels.tree_growth import replay_in_order
 
-# Places in the array of counters that a growing tree has.
-N_NODES, N_CLAIMED, N_FREE, N_CHOSEN, N_PICKED, IS_LAST = range(6)
-N_COUNTERS = 6
+# Places in the array of counters that a tree grown in rounds has.
+NODES_SO_FAR, SPLITS_SO_FAR, SLOTS_LEFT, SPLITS_IN_ORDER, LEAVES_PICKED, IS_LAST_ROUND = range(6)
+N_ROUND_COUNTERS = 6
 
 # Words of a candidate: score, feature, bin, missing_left, sums of the left side (3), number of categories; then
 # four category bins a word.
@@ -32,15 +41,12 @@ IntArray = npt.NDArray[np.int64]
 @kernel
 def pick_leaves(
     nodes: RecordArray,
-    max_leaves: int,
-    level_wise: bool,
+    leaves: RoundLeaves,
+    free_slots: IntArray,
     frontier: IntArray,
     chosen: IntArray,
-    free_slots: IntArray,
-    counters: IntArray,
-    picked: IntArray,
-    lefts: IntArray,
-    slots: IntArray,
+    max_leaves: int,
+    level_wise: bool,
 ) -> None:
     """Choose the leaves of the next round, and claim children and a slot for each; none when the tree is complete.
 
@@ -48,11 +54,12 @@ def pick_leaves(
     first third of the leaves that are due is taken. (Measured on three tables: 28 to 29 rounds and 1 to 2 % of splits
     in vain for 255 leaves, 15 to 16 and 4 to 10 % for 31; with half of them 24 and 14 %, 13 to 14 and 10 to 19 %.)
     """
+    counters = leaves.counters
     n_chosen, n_due, _, _ = replay_in_order(nodes, max_leaves, level_wise, frontier, chosen)
     due = chosen[::-1]
     still_due = max_leaves - 1 - n_chosen
     # Splits made in vain must leave room for all those that are still due.
-    room = (nodes.size - 1) // 2 - counters[N_CLAIMED]
+    room = (nodes.size - 1) // 2 - counters[SPLITS_SO_FAR]
     n_wanted = (n_due + 2) // 3
     if level_wise:
         while n_wanted < n_due and nodes[due[n_wanted]].depth == nodes[due[0]].depth:
@@ -61,21 +68,22 @@ def pick_leaves(
             n_wanted -= 1
     n_wanted = min(n_wanted, max(1, room - still_due + 1), n_due)
     for k in range(n_wanted):
-        picked[k], lefts[k] = due[k], counters[N_NODES]
+        leaves.picked[k], leaves.lefts[k] = due[k], counters[NODES_SO_FAR]
         nodes[due[k]].state = CLAIMED
-        counters[N_NODES] += 2
-        counters[N_FREE] -= 1
-        slots[k] = free_slots[counters[N_FREE]]
-    counters[N_CLAIMED] += n_wanted
-    counters[N_CHOSEN], counters[N_PICKED] = n_chosen, n_wanted
-    counters[IS_LAST] = 1 if still_due == 1 else 0
+        counters[NODES_SO_FAR] += 2
+        counters[SLOTS_LEFT] -= 1
+        leaves.slots[k] = free_slots[counters[SLOTS_LEFT]]
+    counters[SPLITS_SO_FAR] += n_wanted
+    counters[SPLITS_IN_ORDER], counters[LEAVES_PICKED] = n_chosen, n_wanted
+    counters[IS_LAST_ROUND] = 1 if still_due == 1 else 0
 
 
 @kernel
-def any_child_has_slot(nodes: RecordArray, picked: IntArray, lefts: IntArray, n_picked: int) -> bool:
+def any_child_has_slot(nodes: RecordArray, leaves: RoundLeaves) -> bool:
     """Whether any child of these leaves has been given a histogram; the root is the only child of node -1."""
+    picked, lefts = leaves.picked, leaves.lefts
     highest = nodes[0].slot if picked[0] < 0 else np.int64(-1)
-    for k in range(n_picked if picked[0] >= 0 else 0):
+    for k in range(leaves.counters[LEAVES_PICKED] if picked[0] >= 0 else 0):
         highest = max(highest, nodes[lefts[k]].slot, nodes[lefts[k] + 1].slot)
     return highest >= 0
 
@@ -90,69 +98,50 @@ def smaller_and_larger(nodes: RecordArray, node: int, left: int) -> tuple[int, i
 
 
 @inlined
-def enter_children(nodes: RecordArray, rules: RecordArray, node: int, left: int, slot: int, is_last: bool) -> bool:
-    """Enter the children of a node with their slots; whether histograms are needed at all."""
+def enter_children(space: RoundSpace, k: int) -> bool:
+    """Enter the children of the leaf picked as number k with their slots; whether histograms are needed at all."""
+    nodes, rules, node, left = space.tree.nodes, space.rules, space.leaves.picked[k], space.leaves.lefts[k]
     create_children(nodes, node, left)
     smaller, larger = smaller_and_larger(nodes, node, left)
-    if not may_split(rules, nodes, larger) or is_last:
+    if not may_split(rules, nodes, larger) or space.leaves.counters[IS_LAST_ROUND] == 1:
         return False
     nodes[larger].slot = nodes[node].slot
     if may_split(rules, nodes, smaller):
-        nodes[smaller].slot = slot
+        nodes[smaller].slot = space.leaves.slots[k]
     return True
 
 
 @inlined
-def split_rows(
-    storage: BinStorage,
-    layout: RecordArray,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    goes_left: npt.NDArray[np.uint8],
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
-    every_row: bool,
-    starts: IntArray,
-    counts: IntArray,
-    node: int,
-    left: int,
-) -> None:
-    """Rearrange the rows that are here of a node, and enter where those of its children are."""
-    start, count = starts[node], counts[node]
-    by_default = fill_goes_left(layout, nodes, categories, node, goes_left)
-    n_left = partition_rows(
-        storage, layout, nodes[node].feature, goes_left, by_default,
-        rows, scratch, start, start + count, every_row and node == 0,
-    )  # fmt: skip
-    starts[left], counts[left] = start, n_left
-    starts[left + 1], counts[left + 1] = start + n_left, count - n_left
+def enter_root(space: RoundSpace) -> bool:
+    """Give the root, the only leaf of its round, its slot; whether its histogram is needed at all."""
+    nodes = space.tree.nodes
+    nodes[0].slot = space.leaves.slots[0] if may_split(space.rules, nodes, 0) else -1
+    return nodes[0].slot >= 0
 
 
 @inlined
 def search_child(
+    space: RoundSpace,
     layout: RecordArray,
-    packing: RecordArray,
-    rules: RecordArray,
-    tree_features: IntArray,
     own_features: IntArray,
     planes: npt.NDArray[np.int64],
     buffers: Buffers,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
     child: int,
 ) -> None:
     """Find the best split of a child among some features; the node's gain is a score until `adopt_best`."""
+    nodes, packing, rules = space.tree.nodes, space.gradients.packing, space.rules
     begin_search(rules, nodes, child)
-    choose_features(rules, tree_features, nodes[child].path, buffers, buffers.usable[0])
+    choose_features(rules, space.features, nodes[child].path, buffers, buffers.usable[0])
     search_features(
         layout, packing, rules, own_features, buffers.usable[0], planes,
-        nodes[child].count <= packing[0].packed_rows, buffers, nodes, categories, child,
+        nodes[child].count <= packing[0].packed_rows, buffers, space.tree, child,
     )  # fmt: skip
 
 
 @inlined
-def write_candidate(nodes: RecordArray, categories: npt.NDArray[np.int32], child: int, candidate: IntArray) -> None:
+def write_candidate(tree: TreeNodes, child: int, candidate: IntArray) -> None:
     """The best split of a child as words."""
+    nodes = tree.nodes
     candidate[0] = bits_from_float(nodes[child].gain)
     candidate[1], candidate[2] = nodes[child].feature, nodes[child].bin
     candidate[3] = nodes[child].missing_left
@@ -165,38 +154,32 @@ def write_candidate(nodes: RecordArray, categories: npt.NDArray[np.int32], child
             candidate[word] = 0
         for k in range(nodes[child].n_categories):
             word = CANDIDATE_WORDS + k // CATEGORIES_PER_WORD
-            candidate[word] |= np.int64(categories[child, k]) << (16 * (k % CATEGORIES_PER_WORD))
+            candidate[word] |= np.int64(tree.categories[child, k]) << (16 * (k % CATEGORIES_PER_WORD))
 
 
 @inlined
 def search_children(
+    space: RoundSpace,
     layout: RecordArray,
-    packing: RecordArray,
-    rules: RecordArray,
-    tree_features: IntArray,
     own_features: IntArray,
     pool: npt.NDArray[np.int64],
     buffers: Buffers,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    node: int,
-    left: int,
+    k: int,
     candidates: IntArray,
 ) -> None:
-    """The best splits of a node's children that have a histogram, as candidates [child, word]."""
-    first = 0 if node < 0 else left
+    """The best splits of the children, of leaf number k, that have a histogram, as candidates [child, word]."""
+    nodes, node = space.tree.nodes, space.leaves.picked[k]
+    first = 0 if node < 0 else space.leaves.lefts[k]
     for child in range(first, first + (1 if node < 0 else 2)):
         if nodes[child].slot >= 0:
-            search_child(
-                layout, packing, rules, tree_features, own_features, pool[nodes[child].slot],
-                buffers, nodes, categories, child,
-            )  # fmt: skip
-            write_candidate(nodes, categories, child, candidates[child - first])
+            search_child(space, layout, own_features, pool[nodes[child].slot], buffers, child)
+            write_candidate(space.tree, child, candidates[2 * k + child - first])
 
 
 @inlined
-def read_candidate(nodes: RecordArray, categories: npt.NDArray[np.int32], child: int, candidate: IntArray) -> None:
+def read_candidate(tree: TreeNodes, child: int, candidate: IntArray) -> None:
     """Enter a split that another rank found."""
+    nodes = tree.nodes
     nodes[child].gain = float_from_bits(candidate[0])
     nodes[child].feature, nodes[child].bin = candidate[1], candidate[2]
     nodes[child].missing_left = candidate[3]
@@ -205,13 +188,11 @@ def read_candidate(nodes: RecordArray, categories: npt.NDArray[np.int32], child:
     nodes[child].n_categories = candidate[7]
     for k in range(candidate[7]):
         word = candidate[CANDIDATE_WORDS + k // CATEGORIES_PER_WORD]
-        categories[child, k] = (word >> (16 * (k % CATEGORIES_PER_WORD))) & 0xFFFF
+        tree.categories[child, k] = (word >> (16 * (k % CATEGORIES_PER_WORD))) & 0xFFFF
 
 
 @inlined
-def adopt_best(
-    rules: RecordArray, nodes: RecordArray, categories: npt.NDArray[np.int32], child: int, candidates: IntArray
-) -> None:
+def adopt_best(rules: RecordArray, tree: TreeNodes, child: int, candidates: IntArray) -> None:
     """Of the candidates [rank, word] of a child take the one with the highest score, then the lowest feature."""
     best = -1
     for rank in range(candidates.shape[0]):
@@ -223,34 +204,26 @@ def adopt_best(
         if ahead or (tied and candidates[rank, 1] < candidates[best, 1]):
             best = rank
     if best < 0:
-        nodes[child].feature = -1
+        tree.nodes[child].feature = -1
     else:
-        read_candidate(nodes, categories, child, candidates[best])
-    end_search(rules, nodes, child)
+        read_candidate(tree, child, candidates[best])
+    end_search(rules, tree.nodes, child)
 
 
 @kernel
 def hand_in_round(
-    rules: RecordArray,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    picked: IntArray,
-    lefts: IntArray,
-    slots: IntArray,
-    n_picked: int,
-    candidates: IntArray,
-    free_slots: IntArray,
-    counters: IntArray,
+    rules: RecordArray, tree: TreeNodes, leaves: RoundLeaves, free_slots: IntArray, candidates: IntArray
 ) -> None:
     """Enter the best splits of all children of a round from the candidates [rank, child, word] of all ranks."""
-    rules, nodes, categories, candidates = borrowed((rules, nodes, categories, candidates))
-    for k in range(n_picked):
-        node, left = picked[k], lefts[k]
+    rules, tree, candidates = borrowed((rules, tree, candidates))
+    nodes, slots, counters = tree.nodes, leaves.slots, leaves.counters
+    for k in range(counters[LEAVES_PICKED]):
+        node, left = leaves.picked[k], leaves.lefts[k]
         first, last = (0, 0) if node < 0 else (left, left + 1)
         parent_slot = slots[k] if node < 0 else nodes[node].slot
         for child in range(first, last + 1):
             if nodes[child].slot >= 0:
-                adopt_best(rules, nodes, categories, child, candidates[:, 2 * k + child - first])
+                adopt_best(rules, tree, child, candidates[:, 2 * k + child - first])
             nodes[child].state = LEAF
         for place in range(1 if node < 0 else 2):
             slot = slots[k] if place == 0 else parent_slot
@@ -258,8 +231,8 @@ def hand_in_round(
             for child in range(first, last + 1):
                 kept = kept or (nodes[child].slot == slot and nodes[child].gain > 0.0)
             if not kept:
-                free_slots[counters[N_FREE]] = slot
-                counters[N_FREE] += 1
+                free_slots[counters[SLOTS_LEFT]] = slot
+                counters[SLOTS_LEFT] += 1
         if node >= 0:
             nodes[node].state = SPLIT
             nodes[node].slot = -1
@@ -268,36 +241,26 @@ def hand_in_round(
 @kernel
 def close_round(
     rules: RecordArray,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    picked: IntArray,
-    lefts: IntArray,
-    slots: IntArray,
+    tree: TreeNodes,
+    leaves: RoundLeaves,
     free_slots: IntArray,
-    counters: IntArray,
-    max_leaves: int,
-    level_wise: bool,
     frontier: IntArray,
     chosen: IntArray,
+    max_leaves: int,
+    level_wise: bool,
     candidates: IntArray,
 ) -> None:
     """Enter what a round has found and choose the leaves of the next one."""
-    hand_in_round(
-        rules, nodes, categories, picked, lefts, slots, counters[N_PICKED], candidates, free_slots, counters
-    )  # fmt: skip
-    pick_leaves(nodes, max_leaves, level_wise, frontier, chosen, free_slots, counters, picked, lefts, slots)
+    hand_in_round(rules, tree, leaves, free_slots, candidates)
+    pick_leaves(tree.nodes, leaves, free_slots, frontier, chosen, max_leaves, level_wise)
 
 
 @kernel
 def sum_rows(
-    packing: RecordArray,
-    words: npt.NDArray[np.int64],
-    rows: npt.NDArray[np.uint32],
-    start: int,
-    stop: int,
-    every_row: bool,
+    gradients: PackedGradients, rows: npt.NDArray[np.uint32], start: int, stop: int, every_row: bool
 ) -> tuple[int, int]:
     """Gradients and hessians of some rows, added up."""
+    packing, words = gradients.packing, gradients.words
     gradient, hessian = np.int64(0), np.int64(0)
     gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
     last_word, hessian_mask = packing[0].two_words, packing[0].hessian_mask

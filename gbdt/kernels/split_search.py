@@ -13,7 +13,7 @@ import numpy.typing as npt
 from dmlgbm.gbdt.kernels.category_search import search_categories
 from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
-from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
 from dmlgbm.gbdt.kernels.sorting import order_by_key
 from dmlgbm.gbdt.kernels.split_scores import packed_word, score
 from dmlgbm.gbdt.kernels.threshold_search import LAST_BITS, search_numeric
@@ -131,14 +131,13 @@ def search_features(
     planes: npt.NDArray[np.int64],
     packed: bool,
     buffers: Buffers,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
+    tree: TreeNodes,
     node: int,
 ) -> None:
     """Replace the node's best split by better ones of these features, where they may be used."""
-    layout, packing, rules, nodes = borrowed((layout, packing, rules, nodes))
-    features, usable, planes, categories = borrowed((features, usable, planes, categories))
-    buffers = borrowed(buffers)
+    layout, packing, rules, tree = borrowed((layout, packing, rules, tree))
+    features, usable, planes, buffers = borrowed((features, usable, planes, buffers))
+    nodes = tree.nodes
     node_sums = (nodes[node].gradient, nodes[node].hessian, nodes[node].count)
     for k in range(features.size):
         feature = features[k]
@@ -147,7 +146,7 @@ def search_features(
         if not load_bins(layout, packing, rules, planes, packed, node_sums, feature, buffers.sums):
             continue
         if layout[feature].categorical == 1:
-            search_categories(layout, packing, rules, packed, node_sums, feature, buffers, nodes, categories, node)
+            search_categories(layout, packing, rules, packed, node_sums, feature, buffers, tree, node)
         else:
             search_numeric(layout, packing, rules, packed, node_sums, feature, buffers.sums, buffers.gains, nodes, node)
 

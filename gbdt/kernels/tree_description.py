@@ -2,11 +2,38 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import inlined, kernel
-from dmlgbm.gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.layout import RecordArray, TreeNodes
+
+
+class BinMeanings(NamedTuple):
+    """What the features and bins of a binned table are in the original one."""
+
+    layout: RecordArray  # FEATURE
+    features: npt.NDArray[np.int64]  # their numbers in the original table
+    bounds: npt.NDArray[np.float64]  # upper bounds of the value bins of all features, one after the other
+    first_bounds: npt.NDArray[np.int64]  # where those of each feature begin
+
+
+class TreeArrays(NamedTuple):
+    """A tree over values as `model.tree.Tree` has it, but for the values and weights of its leaves."""
+
+    feature: npt.NDArray[np.int32]
+    threshold: npt.NDArray[np.float64]
+    missing_left: npt.NDArray[np.uint8]
+    categorical: npt.NDArray[np.uint8]
+    left: npt.NDArray[np.int32]
+    right: npt.NDArray[np.int32]
+    gain: npt.NDArray[np.float64]
+    count: npt.NDArray[np.int64]
+    category_start: npt.NDArray[np.int32]
+    categories: npt.NDArray[np.int32]  # room for those of all splits
+    leaf_count: npt.NDArray[np.int64]
 
 
 @inlined
@@ -45,56 +72,46 @@ def list_leaves(
 
 @kernel
 def describe_splits(
-    nodes: RecordArray,
-    chosen_bins: npt.NDArray[np.int32],
+    tree: TreeNodes,
     splits: npt.NDArray[np.int64],
     leaves: npt.NDArray[np.int64],
-    layout: RecordArray,
-    features: npt.NDArray[np.int64],
-    bounds: npt.NDArray[np.float64],
-    first_bounds: npt.NDArray[np.int64],
+    meanings: BinMeanings,
     gain_unit: float,
     number: npt.NDArray[np.int32],
-    category_start: npt.NDArray[np.int32],
-    codes: npt.NDArray[np.int32],
-    leaf_count: npt.NDArray[np.int64],
-    feature: npt.NDArray[np.int32],
-    threshold: npt.NDArray[np.float64],
-    missing_left: npt.NDArray[np.uint8],
-    categorical: npt.NDArray[np.uint8],
-    left: npt.NDArray[np.int32],
-    right: npt.NDArray[np.int32],
-    gain: npt.NDArray[np.float64],
-    count: npt.NDArray[np.int64],
+    described: TreeArrays,
 ) -> int:
     """Fill the arrays of the splits, numbered in the order they were made; return how many category codes there are.
 
     The threshold is the largest value that goes left: the upper bound of the last bin on the left (0 for categories).
     Missing values of a categorical split go where their bin goes; the bin itself is no category.
     """
+    nodes, chosen_bins = tree.nodes, tree.categories
+    category_start = described.category_start
     for k in range(splits.size):
         number[splits[k]] = k
     for k in range(leaves.size):
         number[leaves[k]] = ~k
-        leaf_count[k] = nodes[leaves[k]].count
+        described.leaf_count[k] = nodes[leaves[k]].count
     n_codes = np.int64(0)
     category_start[0] = 0
     for k in range(splits.size):
         node = splits[k]
         stored, last_left = nodes[node].feature, nodes[node].bin
-        feature[k], gain[k], count[k] = features[stored], nodes[node].gain * gain_unit, nodes[node].count
-        left[k], right[k] = number[nodes[node].left], number[nodes[node].left + 1]
-        categorical[k] = 1 if last_left < 0 else 0
-        threshold[k], missing_left[k] = 0.0, 0
+        described.feature[k], described.count[k] = meanings.features[stored], nodes[node].count
+        described.gain[k] = nodes[node].gain * gain_unit
+        described.left[k], described.right[k] = number[nodes[node].left], number[nodes[node].left + 1]
+        described.categorical[k] = 1 if last_left < 0 else 0
+        described.threshold[k], described.missing_left[k] = 0.0, 0
         if last_left >= 0:
-            threshold[k] = bounds[first_bounds[stored] + last_left]
-            missing_left[k] = nodes[node].missing_left
+            described.threshold[k] = meanings.bounds[meanings.first_bounds[stored] + last_left]
+            described.missing_left[k] = nodes[node].missing_left
         else:
             for place in range(nodes[node].n_categories):
-                if chosen_bins[node, place] == layout[stored].missing_bin:
-                    missing_left[k] = 1
+                code = chosen_bins[node, place]
+                if code == meanings.layout[stored].missing_bin:
+                    described.missing_left[k] = 1
                 else:
-                    insert_in_order(codes, np.int64(category_start[k]), n_codes, chosen_bins[node, place])
+                    insert_in_order(described.categories, np.int64(category_start[k]), n_codes, code)
                     n_codes += 1
         category_start[k + 1] = n_codes
     return n_codes

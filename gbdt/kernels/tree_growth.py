@@ -162,16 +162,15 @@ def hand_in(
 def build_root_parts(space: TreeSpace, block: npt.NDArray[np.int64]) -> None:
     """Sum parts of the rows, each into its own slot, until every part is taken."""
     n_rows, n_parts, every_row = space.orders[N_ROWS], space.orders[N_PARTS], space.orders[EVERY_ROW] == 1
-    packed = n_rows <= space.packing[0].packed_rows
+    packed = n_rows <= space.gradients.packing[0].packed_rows
     while True:
         part = fetch_and_add(space.shared, PARTS_TAKEN, 1)
         if part >= n_parts:
             return
         start, stop = n_rows * part // n_parts, n_rows * (part + 1) // n_parts
         build_histogram(
-            space.storage, space.packing, space.rows, start, stop, every_row, space.words, block, packed,
-            space.pool[part],
-        )  # fmt: skip
+            space.table.storage, space.gradients, space.rows, start, stop, every_row, block, packed, space.pool[part]
+        )
         fetch_and_add(space.shared, PARTS_BUILT, 1)
 
 
@@ -193,14 +192,14 @@ def finish_root(space: TreeSpace) -> None:
         built = fetch(space.shared, PARTS_BUILT)
     for part in range(1, n_parts):
         add_planes(space.pool[0], space.pool[part])
-    create_root(space.nodes, space.orders[N_ROWS])
+    create_root(space.tree.nodes, space.orders[N_ROWS])
 
 
 @kernel
 def grow_tree(space: TreeSpace, buffers: Buffers) -> None:
     """What each thread does to grow a tree; the splits made are in `chosen`."""
     space, buffers = borrowed((space, buffers))
-    nodes, shared, orders = space.nodes, space.shared, space.orders
+    nodes, shared, orders = space.tree.nodes, space.shared, space.orders
     max_leaves, level_wise, n_threads = orders[MAX_LEAVES], orders[LEVEL_WISE] == 1, orders[N_THREADS]
     build_root_parts(space, buffers.block)
     leaf, left, parent_slot, free_slot = np.int64(_WAIT), np.int64(0), np.int64(0), np.int64(0)

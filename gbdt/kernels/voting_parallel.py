@@ -12,20 +12,30 @@ A rank's pool holds histograms of its own rows, so whether one is packed depends
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, fetch_and_add, inlined, kernel
 from dmlgbm.gbdt.kernels.histogram import build_histogram, subtract_tile
 from dmlgbm.gbdt.kernels.histogram_codec import add_encoded_feature, add_to_bin, bin_sums, encode_feature, stored_bins
-from dmlgbm.gbdt.kernels.layout import BinStorage, Buffers, RecordArray
-from dmlgbm.gbdt.kernels.leaf_expansion import may_split
-from dmlgbm.gbdt.kernels.part_messages import class_of, part_of_leaf
+from dmlgbm.gbdt.kernels.layout import (
+    BinnedTable,
+    Buffers,
+    RecordArray,
+    RoundLeaves,
+    RoundSpace,
+    TreeNodes,
+)
+from dmlgbm.gbdt.kernels.part_messages import StagedParts, class_of, part_of_leaf
+from dmlgbm.gbdt.kernels.partition import split_node_rows
 from dmlgbm.gbdt.kernels.round_growth import (
+    LEAVES_PICKED,
     enter_children,
+    enter_root,
     search_child,
     smaller_and_larger,
-    split_rows,
     sum_rows,
     write_candidate,
 )
@@ -36,124 +46,113 @@ IntArray = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 
 
+class LocalTree(NamedTuple):
+    """The tree as the rows here see it: what the features of a node would gain for them alone."""
+
+    rules: RecordArray  # one SPLIT_RULES, for a share of the rows
+    tree: TreeNodes  # sums of the rows here
+
+
+class VoteBuffers(NamedTuple):
+    """Scratch space of one thread, besides that of every search."""
+
+    scores: npt.NDArray[np.float64]  # [feature]
+    features: IntArray  # those that would split the rows here, or that this rank searches
+    planes: npt.NDArray[np.int64]  # [3, position]: histograms of elected features over all ranks
+
+
 @inlined
 def vote(
     layout: RecordArray,
-    packing: RecordArray,
-    local_rules: RecordArray,
-    tree_features: IntArray,
+    space: RoundSpace,
+    local: LocalTree,
     planes: npt.NDArray[np.int64],
     packed: bool,
     buffers: Buffers,
-    nodes: RecordArray,
-    local_nodes: RecordArray,
-    local_categories: npt.NDArray[np.int32],
+    vote_buffers: VoteBuffers,
     child: int,
-    scores: npt.NDArray[np.float64],
-    order: IntArray,
     ballot: IntArray,
 ) -> None:
     """Write the features that would split the rows here best, the best first; -1 when there are no more."""
+    local_nodes, tree_features, found = local.tree.nodes, space.features, vote_buffers.features
     for k in range(ballot.size):
         ballot[k] = -1
     if local_nodes[child].count == 0:
         return
-    choose_features(local_rules, tree_features, nodes[child].path, buffers, buffers.usable[0])
+    choose_features(local.rules, tree_features, space.tree.nodes[child].path, buffers, buffers.usable[0])
     n_found = np.int64(0)
     for k in range(tree_features.size):
         feature = tree_features[k]
-        begin_search(local_rules, local_nodes, child)
+        begin_search(local.rules, local_nodes, child)
         search_features(
-            layout, packing, local_rules, tree_features[k : k + 1], buffers.usable[0], planes, packed,
-            buffers, local_nodes, local_categories, child,
+            layout, space.gradients.packing, local.rules, tree_features[k : k + 1], buffers.usable[0], planes, packed,
+            buffers, local.tree, child,
         )  # fmt: skip
         if local_nodes[child].feature >= 0:
-            scores[feature] = -local_nodes[child].gain
-            order[n_found] = feature
+            vote_buffers.scores[feature] = -local_nodes[child].gain
+            found[n_found] = feature
             n_found += 1
-    order_by_key(scores, order, n_found)
+    order_by_key(vote_buffers.scores, found, n_found)
     for k in range(min(n_found, ballot.size)):
-        ballot[k] = order[k]
+        ballot[k] = found[k]
 
 
 @kernel
 def build_and_vote(
-    storage: BinStorage,
-    layout: RecordArray,
-    packing: RecordArray,
-    rules: RecordArray,
-    local_rules: RecordArray,
-    tree_features: IntArray,
-    rows: npt.NDArray[np.uint32],
-    scratch: npt.NDArray[np.uint32],
+    table: BinnedTable,
+    space: RoundSpace,
+    local: LocalTree,
     every_row: bool,
-    words: npt.NDArray[np.int64],
     pool: npt.NDArray[np.int64],
     buffers: Buffers,
-    nodes: RecordArray,
-    local_nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    local_categories: npt.NDArray[np.int32],
-    starts: IntArray,
-    counts: IntArray,
-    picked: IntArray,
-    lefts: IntArray,
-    slots: IntArray,
-    n_picked: int,
-    is_last: bool,
-    scores: npt.NDArray[np.float64],
-    order: IntArray,
+    vote_buffers: VoteBuffers,
     ballots: IntArray,
     taken: IntArray,
 ) -> None:
     """Split picked leaves, build both children's histograms of the rows here, and vote for their features.
 
-    The root's histogram is in its slot already, and its sums of the rows here in local_nodes[0].
+    The root's histogram is in its slot already, and its sums of the rows here are in the local tree.
     """
-    storage, layout, packing, rules, local_rules = borrowed((storage, layout, packing, rules, local_rules))
-    tree_features, rows, scratch, words, pool = borrowed((tree_features, rows, scratch, words, pool))
-    buffers, nodes, local_nodes, categories = borrowed((buffers, nodes, local_nodes, categories))
-    local_categories, starts, counts, ballots = borrowed((local_categories, starts, counts, ballots))
+    table, space, local, pool = borrowed((table, space, local, pool))
+    buffers, vote_buffers, ballots = borrowed((buffers, vote_buffers, ballots))
+    nodes, local_nodes, rows, leaves = space.tree.nodes, local.tree.nodes, space.rows, space.leaves
+    gradients, packing = space.gradients, space.gradients.packing
     packed_rows = packing[0].packed_rows
     while True:
         k = fetch_and_add(taken, 0, 1)
-        if k >= n_picked:
+        if k >= leaves.counters[LEAVES_PICKED]:
             return
-        node, left = picked[k], lefts[k]
+        node, left = leaves.picked[k], leaves.lefts[k]
         for place in range(2 * k, 2 * k + 2):
             for j in range(ballots.shape[1]):
                 ballots[place, j] = -1
         if node < 0:
-            nodes[0].slot = slots[k] if may_split(rules, nodes, 0) else -1
+            enter_root(space)
         else:
-            split_rows(
-                storage, layout, nodes, categories, buffers.goes_left,
-                rows, scratch, every_row, starts, counts, node, left,
-            )  # fmt: skip
-            if not enter_children(nodes, rules, node, left, slots[k], is_last):
+            split_node_rows(table, space.tree, buffers.goes_left, rows, every_row and node == 0, node, left)
+            if not enter_children(space, k):
                 continue
             smaller, larger = smaller_and_larger(nodes, node, left)
-            first, last = starts[smaller], starts[smaller] + counts[smaller]
-            packed = counts[smaller] <= packed_rows
+            first, last = rows.starts[smaller], rows.starts[smaller] + rows.counts[smaller]
+            packed, planes = rows.counts[smaller] <= packed_rows, pool[leaves.slots[k]]
             build_histogram(
-                storage, packing, rows, first, last, np.bool_(0), words, buffers.block, packed, pool[slots[k]]
+                table.storage, gradients, rows.numbers, first, last, np.bool_(0), buffers.block, packed, planes
             )
             subtract_tile(
-                packing, pool[nodes[node].slot], counts[node] <= packed_rows, pool[slots[k]], packed,
-                counts[larger] <= packed_rows, 0, pool.shape[2],
+                packing, pool[nodes[node].slot], rows.counts[node] <= packed_rows, planes, packed,
+                rows.counts[larger] <= packed_rows, 0, pool.shape[2],
             )  # fmt: skip
-            gradient, hessian = sum_rows(packing, words, rows, first, last, np.bool_(0))
+            gradient, hessian = sum_rows(gradients, rows.numbers, first, last, np.bool_(0))
             local_nodes[smaller].gradient, local_nodes[smaller].hessian = gradient, hessian
             local_nodes[larger].gradient = local_nodes[node].gradient - gradient
             local_nodes[larger].hessian = local_nodes[node].hessian - hessian
         first_child = 0 if node < 0 else left
         for child in range(first_child, first_child + (1 if node < 0 else 2)):
-            local_nodes[child].count = counts[child]
+            local_nodes[child].count = rows.counts[child]
             if nodes[child].slot >= 0:
                 vote(
-                    layout, packing, local_rules, tree_features, pool[nodes[child].slot],
-                    counts[child] <= packed_rows, buffers, nodes, local_nodes, local_categories, child,
-                    scores, order, ballots[2 * k + child - first_child],
+                    table.layout, space, local, pool[nodes[child].slot], rows.counts[child] <= packed_rows,
+                    buffers, vote_buffers, child, ballots[2 * k + child - first_child],
                 )  # fmt: skip
 
 
@@ -198,91 +197,78 @@ def searched_by(child: int, place: int, n_ranks: int) -> int:
 
 
 @inlined
-def child_of(picked: IntArray, lefts: IntArray, place: int) -> int:
+def child_of(leaves: RoundLeaves, place: int) -> int:
     """The node that is child number `place` of a round, or -1."""
-    if picked[place // 2] < 0:
+    if leaves.picked[place // 2] < 0:
         return 0 if place % 2 == 0 else -1
-    return lefts[place // 2] + place % 2
+    return leaves.lefts[place // 2] + place % 2
 
 
 @kernel
 def encode_elected(
     layout: RecordArray,
-    packing: RecordArray,
-    nodes: RecordArray,
-    counts: IntArray,
-    picked: IntArray,
-    lefts: IntArray,
-    n_picked: int,
+    space: RoundSpace,
     pool: npt.NDArray[np.int64],
     elected: IntArray,
     rank: int,
-    staging: Bytes,
-    lengths: IntArray,
-    classes: IntArray,
+    parts: StagedParts,
     taken: IntArray,
 ) -> None:
-    """Write the elected histograms of the rows here for the ranks that search them: staging[child, rank]."""
-    layout, packing, nodes, pool, staging = borrowed((layout, packing, nodes, pool, staging))
+    """Write the elected histograms of the rows here for the ranks that search them: part (child, rank)."""
+    layout, space, pool, parts = borrowed((layout, space, pool, parts))
+    nodes, packing, lengths = space.tree.nodes, space.gradients.packing, parts.lengths
     n_ranks = lengths.shape[1]
     while True:
         place = fetch_and_add(taken, 0, 1)
-        if place >= 2 * n_picked:
+        if place >= 2 * space.leaves.counters[LEAVES_PICKED]:
             return
-        child = child_of(picked, lefts, place)
+        child = child_of(space.leaves, place)
         for other in range(n_ranks):
             lengths[place, other] = 0
-        classes[place] = 0
+        parts.classes[place] = 0
         if child < 0 or nodes[child].slot < 0:
             continue
-        classes[place] = class_of(nodes[child].count)
-        planes, packed = pool[nodes[child].slot], counts[child] <= packing[0].packed_rows
+        parts.classes[place] = class_of(nodes[child].count)
+        planes, packed = pool[nodes[child].slot], space.rows.counts[child] <= packing[0].packed_rows
         for k in range(elected.shape[1]):
             feature, other = elected[place, k], searched_by(place, k, n_ranks)
             if feature >= 0 and other != rank:
                 first = layout[feature].position
                 last = first + stored_bins(layout, feature)
                 lengths[place, other] = encode_feature(
-                    packing, planes, packed, first, last, staging[place, other], lengths[place, other]
+                    packing, planes, packed, first, last, parts.bytes[place, other], lengths[place, other]
                 )
 
 
 @kernel
 def search_elected(
     layout: RecordArray,
-    packing: RecordArray,
-    rules: RecordArray,
-    tree_features: IntArray,
-    nodes: RecordArray,
-    categories: npt.NDArray[np.int32],
-    counts: IntArray,
-    picked: IntArray,
-    lefts: IntArray,
-    n_picked: int,
+    space: RoundSpace,
     pool: npt.NDArray[np.int64],
-    planes: npt.NDArray[np.int64],
     elected: IntArray,
     messages: Bytes,
     rank: int,
     buffers: Buffers,
-    own: IntArray,
+    vote_buffers: VoteBuffers,
     candidates: IntArray,
     taken: IntArray,
 ) -> None:
     """Add up the elected histograms that this rank searches, and find each child's best split among them."""
-    layout, packing, rules, nodes, categories = borrowed((layout, packing, rules, nodes, categories))
-    pool, planes, messages, buffers, candidates = borrowed((pool, planes, messages, buffers, candidates))
-    n_ranks = messages.shape[0]
+    layout, space, pool, messages = borrowed((layout, space, pool, messages))
+    buffers, vote_buffers, candidates = borrowed((buffers, vote_buffers, candidates))
+    nodes, packing = space.tree.nodes, space.gradients.packing
+    own, planes = vote_buffers.features, vote_buffers.planes
+    n_ranks, n_children = messages.shape[0], 2 * space.leaves.counters[LEAVES_PICKED]
     while True:
         place = fetch_and_add(taken, 0, 1)
-        if place >= 2 * n_picked:
+        if place >= n_children:
             return
-        child = child_of(picked, lefts, place)
+        child = child_of(space.leaves, place)
         candidates[place, 1] = -1
         if child < 0 or nodes[child].slot < 0:
             continue
-        packed, local_packed = nodes[child].count <= packing[0].packed_rows, counts[child] <= packing[0].packed_rows
-        local = pool[nodes[child].slot]
+        packed = nodes[child].count <= packing[0].packed_rows
+        local, local_packed = pool[nodes[child].slot], space.rows.counts[child] <= packing[0].packed_rows
         n_own = 0
         for k in range(elected.shape[1]):
             feature = elected[place, k]
@@ -298,11 +284,11 @@ def search_elected(
         for other in range(n_ranks):
             if other == rank:
                 continue
-            cursor, _ = part_of_leaf(messages[other], place, 2 * n_picked)
+            cursor, _ = part_of_leaf(messages[other], place, n_children)
             for k in range(n_own):
                 first = layout[own[k]].position
                 last = first + stored_bins(layout, own[k])
                 cursor = add_encoded_feature(packing, planes, packed, first, last, messages[other], cursor)
         if n_own > 0:
-            search_child(layout, packing, rules, tree_features, own[:n_own], planes, buffers, nodes, categories, child)
-            write_candidate(nodes, categories, child, candidates[place])
+            search_child(space, layout, own[:n_own], planes, buffers, child)
+            write_candidate(space.tree, child, candidates[place])

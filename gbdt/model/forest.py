@@ -18,10 +18,10 @@ from dmlgbm.gbdt.kernels.predict import (
     COMPARISON,
     LANES,
     LOOKUP,
-    NODE,
     SEGMENT,
     SEGMENT_LEAVES,
     TREE,
+    WALKED_NODE,
     ForestArrays,
     Tiles,
     add_scores,
@@ -328,7 +328,7 @@ def _walked_nodes(
     trees: Sequence[Tree], shape: _Shape, slot: IntArray
 ) -> tuple[npt.NDArray[np.void], npt.NDArray[np.uint64]]:
     """The nodes, and the bit sets of slot values (category code + 1, 0 for missing) that go left."""
-    nodes = np.zeros(len(slot), NODE)
+    nodes = np.zeros(len(slot), WALKED_NODE)
     nodes["threshold"] = _joined([tree.threshold for tree in trees])
     nodes["slot"] = slot
     nodes["left"], nodes["right"] = _walked_children(shape, shape.left), _walked_children(shape, shape.right)

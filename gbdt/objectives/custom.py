@@ -14,7 +14,14 @@ from typing import Any
 import numpy as np
 
 from dmlgbm.gbdt.data.row_weights import NO_WEIGHT, RowWeights
-from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
+from dmlgbm.gbdt.objectives.protocol import (
+    NO_LARGEST_STEP,
+    FloatArray,
+    IntArray,
+    RareClassLimits,
+    SingleArray,
+    no_limits,
+)
 from dmlgbm.gbdt.objectives.targets import RowError, require_target
 from dmlgbm.gbdt.threads import Workers
 
@@ -52,8 +59,8 @@ class Custom:
         self.weights = weights
         self._weight_to_apply = weights.in_derivatives if n_arguments == 2 else NO_WEIGHT
 
-    def least_leaf_hessians(self) -> FloatArray:
-        return np.zeros(self.n_outputs)
+    def rare_class_limits(self) -> RareClassLimits:
+        return no_limits(self.n_outputs)
 
     def base_scores(self) -> FloatArray:
         return np.zeros(self.n_outputs)

@@ -56,27 +56,27 @@ def objective_for(
     target: FloatArray,
     weight: FloatArray | None,
     group_starts: IntArray | None,
-    exact: bool = False,
+    most_repeated_rows: float = 0,
     exchange: Exchange = ALONE,
 ) -> Objective:
     """The objective over these rows, and those that other processes hold.
 
     `n_classes` matters to "multiclass" and functions, `alpha` to "quantile", `truncation_level` to "lambdarank", and
     `group_starts`, the first row of each query and then the number of rows, to "lambdarank" and functions. Weights that
-    are whole numbers stand for repeated rows if sums are to be `exact`, and always where hessians would be constant
-    without them, which saves their rounding.
+    are whole numbers stand for repeated rows up to `most_repeated_rows` of them, and always where hessians
+    would be constant without them, which saves their rounding.
     """
     target = np.ascontiguousarray(target, np.float64)
     weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
     if callable(settings.name_or_callable):
-        repeating = exact and count_arguments(settings.name_or_callable) == 2
-        weights = settled_weights(weight, exchange, repeating=repeating)
+        most = most_repeated_rows if count_arguments(settings.name_or_callable) == 2 else 0
+        weights = settled_weights(weight, exchange, most_repeated_rows=most)
         objective: Objective = Custom(
             settings.name_or_callable, target, weight, weights, group_starts, settings.n_outputs
         )
     else:
-        repeating = exact or settings.name_or_callable in _CONSTANT_HESSIANS
-        weights = settled_weights(weight, exchange, repeating=repeating)
+        most = math.inf if settings.name_or_callable in _CONSTANT_HESSIANS else most_repeated_rows
+        weights = settled_weights(weight, exchange, most_repeated_rows=most)
         objective = _named(settings, target, weights, group_starts, exchange)
     if settings.max_delta_step is not None:
         objective.largest_step = settings.max_delta_step or NO_LARGEST_STEP

@@ -9,8 +9,15 @@ from dmlgbm.gbdt.data.row_weights import RowWeights
 from dmlgbm.gbdt.kernels.gradients import softmax_gradients
 from dmlgbm.gbdt.kernels.metric_loops import logarithm
 from dmlgbm.gbdt.objectives.averages import SMALLEST_SHARE, class_shares
-from dmlgbm.gbdt.objectives.protocol import LARGEST_LOGARITHMIC_STEP, NO_LARGEST_STEP, FloatArray, SingleArray
-from dmlgbm.gbdt.objectives.rare_classes import least_leaf_hessians
+from dmlgbm.gbdt.objectives.protocol import (
+    LARGEST_LOGARITHMIC_STEP,
+    NO_LARGEST_STEP,
+    FloatArray,
+    RareClassLimits,
+    SingleArray,
+    no_limits,
+)
+from dmlgbm.gbdt.objectives.rare_classes import rare_class_limits
 from dmlgbm.gbdt.objectives.targets import class_numbers
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.threads import Workers
@@ -33,10 +40,10 @@ class Multiclass:
         self.weights = weights
         self._exchange = exchange
 
-    def least_leaf_hessians(self) -> FloatArray:
+    def rare_class_limits(self) -> RareClassLimits:
         if self.largest_step == NO_LARGEST_STEP:
-            return np.zeros(self.n_outputs)
-        return least_leaf_hessians(self._label, self.weights.given, self.n_outputs, self._exchange)
+            return no_limits(self.n_outputs)
+        return rare_class_limits(self._label, self.weights, self.n_outputs, self._exchange)
 
     def base_scores(self) -> FloatArray:
         shares = class_shares(self._label, self.weights.given, self.n_outputs, self._exchange)

@@ -15,9 +15,11 @@ from dmlgbm.gbdt.objectives.protocol import (
     LARGEST_LOGARITHMIC_STEP,
     NO_LARGEST_STEP,
     FloatArray,
+    RareClassLimits,
     SingleArray,
+    no_limits,
 )
-from dmlgbm.gbdt.objectives.rare_classes import least_leaf_hessians
+from dmlgbm.gbdt.objectives.rare_classes import rare_class_limits
 from dmlgbm.gbdt.objectives.targets import class_numbers, require_real, require_target
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.threads import Workers
@@ -41,8 +43,8 @@ class _Pointwise(ABC):
         self._exchange = exchange
         self._kernel_weight = weights.in_derivatives
 
-    def least_leaf_hessians(self) -> FloatArray:
-        return np.zeros(self.n_outputs)
+    def rare_class_limits(self) -> RareClassLimits:
+        return no_limits(self.n_outputs)
 
     def base_scores(self) -> FloatArray:
         return np.array([self._base_score()])
@@ -83,11 +85,12 @@ class Binary(_Pointwise):
         super().__init__(target, weights, exchange)
         self._label = class_numbers(self.name, target, 2, "classes")
 
-    def least_leaf_hessians(self) -> FloatArray:
+    def rare_class_limits(self) -> RareClassLimits:
         if self.largest_step == NO_LARGEST_STEP:
-            return np.zeros(1)
+            return no_limits(1)
         # One score tells both classes apart: the rarer one counts.
-        return least_leaf_hessians(self._label, self.weights.given, 2, self._exchange).max(keepdims=True)
+        limits = rare_class_limits(self._label, self.weights, 2, self._exchange)
+        return RareClassLimits(limits.leaf_hessians.max(keepdims=True), limits.root_gains.max(keepdims=True))
 
     def _base_score(self) -> float:
         mean = weighted_mean(self._target, self.weights.given, self._exchange)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
@@ -20,6 +21,19 @@ SingleArray = npt.NDArray[np.float32]
 # more (docs/measurements.md, section 15). Smaller steps learn rare classes more slowly.
 LARGEST_LOGARITHMIC_STEP = 10.0
 NO_LARGEST_STEP = math.inf
+
+
+@dataclass(frozen=True)
+class RareClassLimits:
+    """What trees of each output must reach; 0 for all but rare classes."""
+
+    leaf_hessians: FloatArray  # of a leaf, beyond `min_child_weight`
+    root_gains: FloatArray  # of a tree's first split
+
+
+def no_limits(n_outputs: int) -> RareClassLimits:
+    """For objectives without classes."""
+    return RareClassLimits(np.zeros(n_outputs), np.zeros(n_outputs))
 
 
 class Objective(Protocol):
@@ -48,8 +62,8 @@ class Objective(Protocol):
     largest_step: float
     """What a leaf may add to a score at most, before the learning rate; infinite for no limit."""
 
-    def least_leaf_hessians(self) -> FloatArray:
-        """What a leaf's hessian must reach beyond `min_child_weight`, for each output: more than 0 for rare classes."""
+    def rare_class_limits(self) -> RareClassLimits:
+        """What trees of each output must reach: more than 0 for rare classes."""
 
     def base_scores(self) -> FloatArray:
         """The score of every row before the first tree, for each output; independent of the order of rows."""

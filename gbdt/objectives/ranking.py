@@ -11,9 +11,16 @@ from __future__ import annotations
 import numpy as np
 
 from dmlgbm.gbdt.data.row_weights import RowWeights
-from dmlgbm.gbdt.kernels.lambdarank import inverse_ideal_gains, lambdarank_gradients
+from dmlgbm.gbdt.kernels.lambdarank import Queries, inverse_ideal_gains, lambdarank_gradients
 from dmlgbm.gbdt.kernels.metric_loops import logarithm
-from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, SingleArray
+from dmlgbm.gbdt.objectives.protocol import (
+    NO_LARGEST_STEP,
+    FloatArray,
+    IntArray,
+    RareClassLimits,
+    SingleArray,
+    no_limits,
+)
 from dmlgbm.gbdt.objectives.targets import class_numbers
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.threads import Workers
@@ -40,20 +47,17 @@ class LambdaRank:
                 f"lambdarank_truncation_level={truncation_level!r} is out of range: it must be at least 1."
             )
         label = class_numbers(self.name, target, _HIGHEST_LABEL + 1, "labels")
-        self._group_starts = _checked_group_starts(group_starts, len(target))
+        starts = _checked_group_starts(group_starts, len(target))
         self.weights = weights
         self._n_places = truncation_level
         gain_of_label = np.ldexp(1.0, np.arange(_HIGHEST_LABEL + 1)) - 1.0
-        self._gain = gain_of_label[label]
-        logarithms = logarithm(np.arange(2.0, int(np.diff(self._group_starts).max(initial=1)) + 2.0))
-        self._discount = logarithms[0] / logarithms
-        self._inverse_ideal = np.empty(len(self._group_starts) - 1)
-        inverse_ideal_gains(
-            label, self._group_starts, gain_of_label, self._discount, truncation_level, self._inverse_ideal
-        )
+        logarithms = logarithm(np.arange(2.0, int(np.diff(starts).max(initial=1)) + 2.0))
+        discount, inverse_ideal = logarithms[0] / logarithms, np.empty(len(starts) - 1)
+        inverse_ideal_gains(label, starts, gain_of_label, discount, truncation_level, inverse_ideal)
+        self._queries = Queries(gain_of_label[label], weights.in_derivatives, starts, inverse_ideal, discount)
 
-    def least_leaf_hessians(self) -> FloatArray:
-        return np.zeros(self.n_outputs)
+    def rare_class_limits(self) -> RareClassLimits:
+        return no_limits(self.n_outputs)
 
     def base_scores(self) -> FloatArray:
         return np.zeros(1)
@@ -62,23 +66,13 @@ class LambdaRank:
         self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
     ) -> None:
         row_score, row_gradients, row_hessians = score[0], gradients[0], hessians[0]
-        n_queries = len(self._inverse_ideal)
+        n_queries = len(self._queries.inverse_ideal)
         workers.run_ranges(
             lambda first, stop: lambdarank_gradients(
-                self._gain,
-                self.weights.in_derivatives,
-                self._group_starts,
-                self._inverse_ideal,
-                self._discount,
-                self._n_places,
-                row_score,
-                first,
-                stop,
-                row_gradients,
-                row_hessians,
+                self._queries, self._n_places, row_score, first, stop, row_gradients, row_hessians
             ),
             n_queries,
-            smallest=max(1, n_queries * _ROWS_WORTH_A_THREAD // max(1, len(self._gain))),
+            smallest=max(1, n_queries * _ROWS_WORTH_A_THREAD // max(1, len(self._queries.gain))),
         )
 
 

@@ -19,7 +19,13 @@ from dmlgbm.gbdt.growth.grown_tree import GrownTree
 from dmlgbm.gbdt.growth.leaf_fitting import label_others
 from dmlgbm.gbdt.growth.round_grower import GrowingTree, candidate_words, no_candidates
 from dmlgbm.gbdt.kernels.compiler import for_types_of
-from dmlgbm.gbdt.kernels.data_parallel import build_and_encode, merge_and_search
+from dmlgbm.gbdt.kernels.data_parallel import (
+    FeatureShares,
+    OwnFeatures,
+    ReceivedParts,
+    build_and_encode,
+    merge_and_search,
+)
 from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.ranks.exchange import RankExchange
@@ -50,15 +56,15 @@ class DataParallel:
         self._dataset = dataset
         self._exchange = exchange
         layout = dataset.plan.layout
-        self._features, self._blocks = feature_blocks(layout, exchange.n_ranks)
-        self._own_features = self._features[self._blocks[exchange.rank] : self._blocks[exchange.rank + 1]]
-        self._own_layout, width = own_positions(layout, self._own_features)
+        self._shares = feature_shares(layout, exchange.n_ranks)
+        features, blocks = self._shares
+        self._own, width = own_features(layout, features[blocks[exchange.rank] : blocks[exchange.rank + 1]])
         # Untouched slots cost no memory: the operating system hands out pages on first use.
         self._pools = np.empty((n_at_once, GrowingTree(0, parameters).n_slots, 3, width), np.int64)
         self._roots = np.empty((n_at_once, 3, dataset.plan.n_positions), np.int64)
         self._place: dict[int, int] = {}
         self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
-        part_bytes = max(most_bytes(layout, self._features[first:last]) for first, last in pairwise(self._blocks))
+        part_bytes = max(most_bytes(layout, features[first:last]) for first, last in pairwise(blocks))
         self._messages = HistogramMessages(exchange, part_bytes)
         # For the types of a tree's arrays, which stay the same from its root on: looked up once a tree.
         self._build_kernels: dict[int, Callable[..., None]] = {}
@@ -70,9 +76,9 @@ class DataParallel:
         self._exchange.begin_trees()
         self._place = {id(tree): place for place, tree in enumerate(trees)}
         for place, tree in enumerate(trees):
-            if len(self._features):
+            if len(self._shares.features):
                 self._roots[place] = self._threads.build_root(self._dataset.storage, tree)
-        sums = [[tree.nodes["gradient"][0], tree.nodes["hessian"][0], tree.counts[0]] for tree in trees]
+        sums = [[tree.root["gradient"], tree.root["hessian"], tree.rows.counts[0]] for tree in trees]
         return self._exchange.reduce_sum(np.array(sums, np.int64))
 
     def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
@@ -87,7 +93,8 @@ class DataParallel:
             return [no_candidates(tree) for tree in trees]
         candidates = np.empty((2 * n_parts, self._candidate_words), np.int64)
         for tree, first in zip(trees, firsts, strict=False):
-            self._search(tree, messages, first, n_parts, candidates[2 * first : 2 * first + tree.n_children])
+            received = ReceivedParts(messages, first, n_parts)
+            self._search(tree, received, candidates[2 * first : 2 * first + tree.n_children])
         everybody = self._exchange.all_gather(candidates)
         return [everybody[:, 2 * first : 2 * last] for first, last in pairwise(firsts)]
 
@@ -100,20 +107,14 @@ class DataParallel:
         label_others(grown, self._dataset, bag)
 
     def _build(self, tree: GrowingTree, first: int) -> None:
-        place, is_root = self._place[id(tree)], tree.picked[0] < 0
-        parts = slice(first, first + tree.n_picked)
-        messages = self._messages
-        staging, lengths, classes = messages.staging[parts], messages.lengths[parts], messages.classes[parts]
+        place, is_root = self._place[id(tree)], tree.at_root
+        parts = self._messages.parts_of(slice(first, first + tree.n_picked))
 
         def build(thread: int, buffers: Buffers) -> None:
+            planes = self._roots[place] if is_root else self._threads.planes[thread]
             arguments = (
-                self._dataset.storage, self._dataset.plan.layout, tree.quantised.packing, tree.rules,
-                tree.rows, tree.scratch, tree.every_row, tree.quantised.words,
-                self._roots[place] if is_root else self._threads.planes[thread], buffers,
-                tree.nodes, tree.categories, tree.starts, tree.counts,
-                tree.picked, tree.lefts, tree.slots, tree.n_picked, tree.is_last,
-                self._pools[place], self._features, self._blocks, self._exchange.rank,
-                staging, lengths, classes, self._threads.taken,
+                self._dataset.binned, tree.space, tree.every_row, planes, buffers, self._pools[place],
+                self._shares, self._exchange.rank, parts, self._threads.taken,
             )  # fmt: skip
             if is_root:
                 self._build_kernels[place] = for_types_of(build_and_encode, *arguments)
@@ -121,17 +122,13 @@ class DataParallel:
 
         self._threads.run(build, tree.n_picked)
 
-    def _search(
-        self, tree: GrowingTree, messages: npt.NDArray[np.uint8], first: int, n_parts: int, candidates: IntArray
-    ) -> None:
-        place, is_root = self._place[id(tree)], tree.picked[0] < 0
+    def _search(self, tree: GrowingTree, received: ReceivedParts, candidates: IntArray) -> None:
+        place, is_root = self._place[id(tree)], tree.at_root
 
         def search(thread: int, buffers: Buffers) -> None:
             arguments = (
-                self._own_layout, tree.quantised.packing, tree.rules, tree.features, self._own_features,
-                tree.nodes, tree.categories, tree.picked, tree.lefts, tree.slots, tree.n_picked,
-                self._pools[place], messages, first, n_parts, self._exchange.rank, buffers, candidates,
-                self._threads.taken,
+                tree.space, self._own, self._pools[place], received, self._exchange.rank,
+                buffers, candidates, self._threads.taken,
             )  # fmt: skip
             if is_root:
                 self._search_kernels[place] = for_types_of(merge_and_search, *arguments)
@@ -150,22 +147,22 @@ def trees_at_once(plan: StoragePlan, parameters: TrainParameters, n_outputs: int
     return max(1, min(n_outputs, _BYTES_AT_ONCE // max(of_rows + of_histograms, 1)))
 
 
-def feature_blocks(layout: RecordArray, n_ranks: int) -> tuple[IntArray, IntArray]:
-    """All features in the order of their place in a histogram, and where each rank's share begins and the last ends."""
+def feature_shares(layout: RecordArray, n_ranks: int) -> FeatureShares:
+    """Who owns which features: neighbours in a histogram, so that every rank has about as many bins to search."""
     features = np.argsort(layout["position"], kind="stable").astype(np.int64)
     ends = np.cumsum(stored_bins(layout, features))
     total = int(ends[-1]) if len(ends) else 0
     # A feature belongs to the rank in whose share of all bins its middle lies.
     middles = ends - stored_bins(layout, features) / 2
     targets = [total * rank / n_ranks for rank in range(1, n_ranks)]
-    return features, np.array([0, *np.searchsorted(middles, targets), len(features)], np.int64)
+    return FeatureShares(features, np.array([0, *np.searchsorted(middles, targets), len(features)], np.int64))
 
 
-def own_positions(layout: RecordArray, own_features: IntArray) -> tuple[RecordArray, int]:
-    """The layout with positions counted from the first of some neighbouring features on, and how many they have."""
-    if len(own_features) == 0:
-        return layout, 0
+def own_features(layout: RecordArray, features: IntArray) -> tuple[OwnFeatures, int]:
+    """Some neighbouring features with positions counted from the first of them on, and how many positions there are."""
+    if len(features) == 0:
+        return OwnFeatures(features, layout), 0
     shifted = layout.copy()
-    shifted["position"] -= layout["position"][own_features[0]]
-    last = own_features[-1:]
-    return shifted, int((shifted["position"][last] + stored_bins(layout, last))[0])
+    shifted["position"] -= layout["position"][features[0]]
+    last = features[-1:]
+    return OwnFeatures(features, shifted), int((shifted["position"][last] + stored_bins(layout, last))[0])

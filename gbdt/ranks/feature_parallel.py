@@ -15,9 +15,10 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.leaf_fitting import rows_outside
 from dmlgbm.gbdt.growth.round_grower import GrowingTree, candidate_words, no_candidates
-from dmlgbm.gbdt.kernels.feature_parallel import build_own_columns, mark_rows, split_by_bits
-from dmlgbm.gbdt.kernels.layout import Buffers
+from dmlgbm.gbdt.kernels.feature_parallel import RowBits, build_own_columns, mark_rows, split_by_bits
+from dmlgbm.gbdt.kernels.layout import Buffers, NodeRows, TreeNodes
 from dmlgbm.gbdt.kernels.leaf_values import label_rows
 from dmlgbm.gbdt.kernels.round_growth import sum_rows
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -44,28 +45,26 @@ class FeatureParallel:
         """Build the root's histogram of the columns here; the root's sums, which every rank knows."""
         self._exchange.begin_trees()
         (tree,) = trees
-        n_rows, quantised = int(tree.counts[0]), tree.quantised
+        n_rows = int(tree.rows.counts[0])
         if len(self._own_features):
             # The first slot that the grower hands out, to the root.
             self._pool[0] = self._threads.build_root(self._dataset.storage, tree)
-        gradient, hessian = sum_rows(quantised.packing, quantised.words, tree.rows, 0, n_rows, tree.every_row)
+        gradient, hessian = sum_rows(tree.space.gradients, tree.rows.numbers, 0, n_rows, tree.every_row)
         return np.array([[gradient, hessian, n_rows]], np.int64)
 
     def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves and find the best splits of their children over all ranks."""
         (tree,) = trees
         n_picked = tree.n_picked
-        picked, lefts = tree.picked[:n_picked], tree.lefts[:n_picked]
-        if picked[0] >= 0:
-            self._route(tree, picked, lefts, tree.rows, tree.scratch, tree.every_row, tree.starts, tree.counts)
+        if not tree.at_root:
+            picked, lefts = tree.leaves.picked[:n_picked], tree.leaves.lefts[:n_picked]
+            self._route(tree.tree, picked, lefts, tree.rows, tree.every_row)
         candidates = np.empty((tree.n_children, self._candidate_words), np.int64)
 
         def search(thread: int, buffers: Buffers) -> None:
             build_own_columns(
-                self._dataset.storage, self._dataset.plan.layout, tree.quantised.packing, tree.rules,
-                tree.features, self._own_features, tree.rows, tree.quantised.words, self._pool, buffers,
-                tree.nodes, tree.categories, tree.starts, tree.counts,
-                tree.picked, tree.lefts, tree.slots, n_picked, tree.is_last, candidates, self._threads.taken,
+                self._dataset.binned, tree.space, self._own_features, self._pool, buffers, candidates,
+                self._threads.taken,
             )  # fmt: skip
 
         self._threads.run(search, n_picked)
@@ -77,46 +76,28 @@ class FeatureParallel:
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Send the rows outside the bag down the tree, one depth after the other."""
-        outside = np.ones(self._dataset.n_rows, bool)
-        outside[bag] = False
-        rows = np.flatnonzero(outside).astype(np.uint32)
-        scratch = np.empty_like(rows)
-        starts, counts = np.zeros(len(grown.nodes), np.int64), np.zeros(len(grown.nodes), np.int64)
-        counts[0] = len(rows)
+        rows = rows_outside(bag, self._dataset.n_rows, len(grown.nodes))
         depths = grown.nodes["depth"][grown.splits]
         for depth in range(int(depths.max(initial=-1)) + 1):
             nodes = grown.splits[depths == depth]
-            self._route(grown, nodes, grown.nodes["left"][nodes], rows, scratch, False, starts, counts)
-        label_rows(rows, starts[grown.leaves], counts[grown.leaves], 0, grown.labels)
+            self._route(grown.tree, nodes, grown.nodes["left"][nodes], rows, False)
+        label_rows(rows.numbers, rows.starts[grown.leaves], rows.counts[grown.leaves], 0, grown.labels)
 
-    def _route(
-        self,
-        tree: GrowingTree | GrownTree,
-        nodes: IntArray,
-        lefts: IntArray,
-        rows: npt.NDArray[np.uint32],
-        scratch: npt.NDArray[np.uint32],
-        every_row: bool,
-        starts: IntArray,
-        counts: IntArray,
-    ) -> None:
+    def _route(self, tree: TreeNodes, nodes: IntArray, lefts: IntArray, rows: NodeRows, every_row: bool) -> None:
         """Rearrange the rows of some nodes by what the owners of their columns say."""
-        ends = np.cumsum((counts[nodes] + 7) // 8)
-        first_bytes = ends - (counts[nodes] + 7) // 8
-        bits = np.zeros(-(-int(ends[-1]) // 8) * 8, np.uint8)
-        storage, layout, threads = self._dataset.storage, self._dataset.plan.layout, self._threads
-
-        def mark(thread: int, buffers: Buffers) -> None:
-            mark_rows(
-                storage, layout, tree.nodes, tree.categories, buffers.goes_left,
-                rows, every_row, starts, counts, nodes, first_bytes, bits, threads.taken,
-            )  # fmt: skip
-
-        threads.run(mark, len(nodes))
-        merged = self._exchange.reduce_or(bits.view(np.uint64)).view(np.uint8)
+        n_bytes = (rows.counts[nodes] + 7) // 8
+        ends = np.cumsum(n_bytes)
+        marks = RowBits(np.zeros(-(-int(ends[-1]) // 8) * 8, np.uint8), ends - n_bytes)
+        table, threads = self._dataset.binned, self._threads
         threads.run(
-            lambda thread, buffers: split_by_bits(
-                merged, first_bytes, rows, scratch, every_row, starts, counts, nodes, lefts, threads.taken
+            lambda thread, buffers: mark_rows(
+                table, tree, buffers.goes_left, rows, every_row, nodes, marks, threads.taken
             ),
+            len(nodes),
+        )
+        merged = self._exchange.reduce_or(marks.bits.view(np.uint64)).view(np.uint8)
+        of_all_ranks = marks._replace(bits=merged)
+        threads.run(
+            lambda thread, buffers: split_by_bits(of_all_ranks, rows, every_row, nodes, lefts, threads.taken),
             len(nodes),
         )

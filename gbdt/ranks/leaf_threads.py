@@ -32,17 +32,17 @@ class LeafThreads:
 
     def build_root(self, storage: BinStorage, tree: GrowingTree) -> npt.NDArray[np.int64]:
         """The histogram of the root's rows that are here, in the first thread's planes; enters the root's sums."""
-        packing, words, n_rows = tree.quantised.packing, tree.quantised.words, int(tree.counts[0])
-        packed = n_rows <= int(packing["packed_rows"][0])
+        gradients, rows = tree.space.gradients, tree.rows.numbers
+        n_rows = int(tree.rows.counts[0])
+        packed = n_rows <= int(gradients.packing["packed_rows"][0])
         n_shares = 1 if packed else min(len(self.buffers), 1 + n_rows // ROWS_WORTH_A_THREAD)
         bounds = [n_rows * k // n_shares for k in range(n_shares + 1)]
 
         def build(share: int) -> None:
-            build_share(
-                storage, packing, tree.rows, bounds[share], bounds[share + 1], tree.every_row, words,
-                self.buffers[share].block, packed, self.planes[share],
-            )  # fmt: skip
+            first, last = bounds[share], bounds[share + 1]
+            block, planes = self.buffers[share].block, self.planes[share]
+            build_share(storage, gradients, rows, first, last, tree.every_row, block, packed, planes)
 
         self._workers.run([partial(build, share) for share in range(n_shares)])
-        join_shares(storage, packing, tree.rows, tree.every_row, words, packed, self.planes, n_shares, tree.nodes)
+        join_shares(storage, gradients, rows, tree.every_row, packed, self.planes, n_shares, tree.tree.nodes)
         return self.planes[0]

@@ -17,8 +17,15 @@ from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
 from dmlgbm.gbdt.growth.leaf_fitting import label_others
 from dmlgbm.gbdt.growth.round_grower import GrowingTree, candidate_words, no_candidates
-from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
-from dmlgbm.gbdt.kernels.voting_parallel import build_and_vote, elect, encode_elected, search_elected
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.voting_parallel import (
+    LocalTree,
+    VoteBuffers,
+    build_and_vote,
+    elect,
+    encode_elected,
+    search_elected,
+)
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.ranks.exchange import RankExchange
 from dmlgbm.gbdt.ranks.histogram_messages import HistogramMessages, most_bytes, stored_bins
@@ -42,11 +49,11 @@ class VotingParallel:
         layout, n_features = dataset.plan.layout, len(dataset.plan.features)
         example = GrowingTree(0, parameters)
         self._pool = np.empty((example.n_slots, 3, dataset.plan.n_positions), np.int64)
-        self._local_nodes = np.zeros_like(example.nodes)
-        self._local_categories = np.zeros_like(example.categories)
+        self._local_tree = TreeNodes(*(np.zeros_like(array) for array in example.tree))
         self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
-        self._scores = np.empty((workers.n_threads, n_features))
-        self._order = np.empty((workers.n_threads, n_features), np.int64)
+        self._vote_buffers = [
+            VoteBuffers(np.empty(n_features), np.empty(n_features, np.int64), planes) for planes in self._threads.planes
+        ]
         most_searched = -(-min(2 * top_k, n_features) // exchange.n_ranks)
         widest = np.argsort(stored_bins(layout, np.arange(n_features)))[::-1][:most_searched]
         self._messages = HistogramMessages(exchange, most_bytes(layout, widest))
@@ -56,13 +63,14 @@ class VotingParallel:
         """Build the root's histogram of the rows here; the root's sums over all ranks."""
         self._exchange.begin_trees()
         (tree,) = trees
-        self._local_rules = _for_a_share(tree.rules, self._exchange.n_ranks)
-        root, local_root = tree.nodes[0], self._local_nodes[0]
-        if len(tree.features):
+        self._local = LocalTree(_for_a_share(tree.space.rules, self._exchange.n_ranks), self._local_tree)
+        root, local_root = tree.root, self._local_tree.nodes[0]
+        if len(tree.space.features):
             # The first slot that the grower hands out, to the root.
             self._pool[0] = self._threads.build_root(self._dataset.storage, tree)
         local_root["gradient"], local_root["hessian"] = root["gradient"], root["hessian"]
-        return self._exchange.reduce_sum(np.array([[root["gradient"], root["hessian"], tree.counts[0]]], np.int64))
+        sums = [root["gradient"], root["hessian"], tree.rows.counts[0]]
+        return self._exchange.reduce_sum(np.array([sums], np.int64))
 
     def expand(self, trees: Sequence[GrowingTree]) -> Sequence[IntArray]:
         """Split the picked leaves and find the best splits of their children among elected features."""
@@ -83,10 +91,8 @@ class VotingParallel:
 
         def search(thread: int, buffers: Buffers) -> None:
             search_elected(
-                self._dataset.plan.layout, tree.quantised.packing, tree.rules, tree.features,
-                tree.nodes, tree.categories, tree.counts, tree.picked, tree.lefts, n_picked,
-                self._pool, self._threads.planes[thread], elected, messages, self._exchange.rank,
-                buffers, self._order[thread], candidates, self._threads.taken,
+                self._dataset.plan.layout, tree.space, self._pool, elected, messages, self._exchange.rank,
+                buffers, self._vote_buffers[thread], candidates, self._threads.taken,
             )  # fmt: skip
 
         self._threads.run(search, n_children)
@@ -102,18 +108,14 @@ class VotingParallel:
 
     def _vote(self, tree: GrowingTree, thread: int, buffers: Buffers, ballots: IntArray) -> None:
         build_and_vote(
-            self._dataset.storage, self._dataset.plan.layout, tree.quantised.packing, tree.rules, self._local_rules,
-            tree.features, tree.rows, tree.scratch, tree.every_row, tree.quantised.words, self._pool, buffers,
-            tree.nodes, self._local_nodes, tree.categories, self._local_categories, tree.starts, tree.counts,
-            tree.picked, tree.lefts, tree.slots, tree.n_picked, tree.is_last,
-            self._scores[thread], self._order[thread], ballots, self._threads.taken,
+            self._dataset.binned, tree.space, self._local, tree.every_row, self._pool,
+            buffers, self._vote_buffers[thread], ballots, self._threads.taken,
         )  # fmt: skip
 
     def _encode(self, tree: GrowingTree, elected: IntArray) -> None:
         encode_elected(
-            self._dataset.plan.layout, tree.quantised.packing, tree.nodes, tree.counts,
-            tree.picked, tree.lefts, tree.n_picked, self._pool, elected, self._exchange.rank,
-            self._messages.staging, self._messages.lengths, self._messages.classes, self._threads.taken,
+            self._dataset.plan.layout, tree.space, self._pool, elected, self._exchange.rank,
+            self._messages.parts, self._threads.taken,
         )  # fmt: skip
 
 

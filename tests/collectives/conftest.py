@@ -10,6 +10,7 @@ from dmlgbm.collectives.joining.launch import run_processes
 from dmlgbm.gbdt.machine_code import compile_service
 from tests.collectives import ranks
 from tests.reference.leftovers import nothing_left_behind
+from tests.reference.started_processes import is_quick
 
 
 @pytest.fixture(scope="session")
@@ -26,6 +27,8 @@ def _compilers_end_soon() -> Iterator[None]:
 
 
 @pytest.fixture(autouse=True)
-def _no_leftovers(_helper_process: None) -> Iterator[None]:
+def _no_leftovers(request: pytest.FixtureRequest) -> Iterator[None]:
+    if not is_quick(request.node):
+        request.getfixturevalue("_helper_process")
     with nothing_left_behind():
         yield

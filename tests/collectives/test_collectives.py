@@ -34,6 +34,7 @@ SPINNING = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("path", "world_size"),
     [*((path, 3) for path in PATHS), ("memory", 1), ("memory", 2), ("memory", 5), ("tcp", 1), ("tcp", 2), ("tcp", 5)],
@@ -68,6 +69,7 @@ def test_every_collective_type_and_size_on_worlds_of_one_to_nine(path: str, worl
     run_threads(ranks.check_everything, world_size, (oracle.EVERY_TYPE, True), transport=transport, options=options)
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize("shared_memory", [False, True])
 def test_processes_give_the_bits_of_the_reference(shared_memory: bool) -> None:
     options = JoinOptions(shared_memory=shared_memory)

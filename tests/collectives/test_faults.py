@@ -94,6 +94,7 @@ def test_a_kill_at_any_point_of_any_collective_reaches_everybody(operation: str,
         assert "rank 1" in text
 
 
+@pytest.mark.processes
 def test_abort_from_another_thread_frees_every_rank() -> None:
     for result in run_processes(ranks.abort_from_thread, 3, options=JoinOptions(timeout=20)):
         name, text, seconds = result
@@ -256,6 +257,7 @@ def test_a_failed_call_that_was_started_raises_when_waited_for() -> None:
     run_threads(work, 2, transport="tcp")
 
 
+@pytest.mark.processes
 def test_a_process_that_fails_is_reported_with_its_rank() -> None:
     with pytest.raises(Exception, match="rank 1 ended with") as caught:
         run_processes(ranks.fail_on, 2, (1,))

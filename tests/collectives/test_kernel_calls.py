@@ -53,6 +53,7 @@ def run_rounds(communicator: Communicator, transport: str, n_rounds: int) -> Any
     return values
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("world_size", [1, 2, 3])
 @pytest.mark.parametrize("transport", ROUNDS)
 def test_kernels_run_several_prepared_collectives_in_turns(transport: str, world_size: int) -> None:
@@ -220,5 +221,6 @@ def run_beside_a_holder(communicator: Communicator) -> float:
     return (released[0] - done) / 1e9
 
 
+@pytest.mark.processes
 def test_collectives_go_on_while_another_thread_of_every_rank_holds_the_gil() -> None:
     assert min(run_processes(run_beside_a_holder, 2)) > 0

@@ -212,6 +212,7 @@ def test_error_of_a_callback_reaches_the_caller_and_stops_the_ranks() -> None:
     assert not hasattr(model, "booster_")
 
 
+@pytest.mark.processes
 def test_cluster_without_workers_is_refused() -> None:
     with (
         LocalCluster(n_workers=0, dashboard_address=None) as empty,

@@ -22,6 +22,8 @@ from dmlgbm.dask_backend import worker_store
 from dmlgbm.dask_backend.cluster import DaskCluster
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
+pytestmark = pytest.mark.processes
+
 
 def data() -> tuple[pd.DataFrame, pd.Series]:
     X = mixed_frame(600)

@@ -49,6 +49,11 @@ def partitions_of_weightless_rows() -> FitCase:
     return estimator, {"X": X, "y": pd.Series(np.where(z > 1, "yes", "no")), "sample_weight": pd.Series(weight)}
 
 
+def whole_weights_of_a_small_table() -> FitCase:
+    estimator, arguments = partitions_of_weightless_rows()
+    return estimator.set_params(precision="auto"), arguments
+
+
 def ranking_with_weightless_rows() -> FitCase:
     estimator, arguments = ranking_by_sizes()
     weight = pd.Series(np.random.default_rng(4).choice([0.0, 0.5, 2.0], N_ROWS))
@@ -193,6 +198,7 @@ CASES: list[Callable[[], FitCase]] = [
     binary,
     multiclass_with_weights,
     partitions_of_weightless_rows,
+    whole_weights_of_a_small_table,
     ranking_with_weightless_rows,
     absolute_loss_with_whole_weights,
     regression_with_sampling,

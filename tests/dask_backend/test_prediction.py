@@ -200,6 +200,7 @@ def loaded(client: Client) -> set[str]:
     return set().union(*client.run(eval, f"{names} & set(__import__('sys').modules)").values())
 
 
+@pytest.mark.processes
 def test_workers_load_neither_scikit_learn_nor_pandas_nor_numba_to_predict(on_arrays: DMLGBMClassifier) -> None:
     X = frame()[["number", "whole"]].to_numpy()
     with (

@@ -21,9 +21,11 @@ from distributed import Client, LocalCluster, Status
 
 from dmlgbm import DMLGBMRegressor
 from dmlgbm.dask_backend import cluster as cluster_module
-from dmlgbm.dask_backend import heartbeats, worker_store
+from dmlgbm.dask_backend import heartbeats, ingestion, worker_store
 from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
+
+pytestmark = pytest.mark.processes
 
 N_ITERATIONS = 12
 N_ROWS = 1201
@@ -335,6 +337,50 @@ def test_cluster_that_stays_without_workers_ends_in_a_clear_error(
         monkeypatch.setattr(module, "SECONDS_WITHOUT_WORKERS", 3.0)
     with pytest.raises(TrainingLostError, match=r"has had no workers that take tasks for .* s: start workers"):
         fit_disturbed(fragile, lambda: fragile.cluster.scale(0))
+
+
+def let_go_of_workers_before_bins_are_cut(client: Client, monkeypatch: pytest.MonkeyPatch, then: Any = None) -> None:
+    """The last worker goes between the sample, of more bytes than one place takes, and its cut into blocks."""
+    end_step = ingestion.PartitionSource.end_step
+
+    def end_and_lose(source: Any) -> None:
+        end_step(source)
+        monkeypatch.setattr(ingestion.PartitionSource, "end_step", end_step)
+        client.cluster.scale(0)
+        until = time.monotonic() + 60
+        while client.sync(client.scheduler.identity, n_workers=-1)["workers"]:
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        if then is not None:
+            then()
+
+    monkeypatch.setattr(ingestion, "_BYTES_IN_ONE_PLACE", 0)
+    monkeypatch.setattr(ingestion.PartitionSource, "end_step", end_and_lose)
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(180)
+def test_cluster_whose_workers_go_before_bins_are_cut_ends_in_a_clear_error(
+    fragile: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (heartbeats, cluster_module):
+        monkeypatch.setattr(module, "SECONDS_WITHOUT_WORKERS", 3.0)
+    let_go_of_workers_before_bins_are_cut(fragile, monkeypatch)
+    X, y = lazy_data()
+    with pytest.raises(TrainingLostError, match=r"has had no workers that take tasks for 3 s: start workers"):
+        estimator().fit(X, y, eval_set=[(X, y)])
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(180)
+def test_workers_that_come_after_all_were_lost_cut_the_bins(
+    fragile: Client, quiet: DMLGBMRegressor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    later = threading.Timer(2.0, fragile.cluster.scale, (1,))
+    let_go_of_workers_before_bins_are_cut(fragile, monkeypatch, then=later.start)
+    X, y = lazy_data()
+    model = estimator().fit(X, y, eval_set=[(X, y)])
+    assert model.booster_.to_bytes() == quiet.booster_.to_bytes()
 
 
 @pytest.mark.fault

@@ -22,6 +22,8 @@ from dmlgbm.dask_backend import worker_store
 from dmlgbm.dask_backend.shared_settings import SharedSetting
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
+pytestmark = pytest.mark.processes
+
 
 def data(seed: int = 0) -> tuple[pd.DataFrame, pd.Series]:
     X = mixed_frame(seed=seed)

@@ -20,7 +20,8 @@ from dmlgbm.tuning.search_run import SearchStoppedWarning
 
 optuna = pytest.importorskip("optuna")
 optuna.logging.set_verbosity(optuna.logging.WARNING)
-DEPTHS = {"max_depth": [1, 2, 3, 4]}
+LISTED = {"max_depth": [1, 2, 3, 4]}
+DEPTHS = {"max_depth": optuna.distributions.IntDistribution(1, 4)}
 
 
 def states(study: Any) -> list[str]:
@@ -41,8 +42,8 @@ def last_row(results: Any) -> int:
 def test_the_first_of_several_metrics_decides_where_refit_names_none(
     search: Any, refit: Any, scoring: Any, rows: Any
 ) -> None:
-    options = {"n_trials": 3} if search is OptunaSearchCV else {"min_resources": 60}
-    found = search(TracedTree(), DEPTHS, cv=2, scoring=scoring, refit=refit, random_state=0, **options).fit(*rows)
+    space, options = (DEPTHS, {"n_trials": 3}) if search is OptunaSearchCV else (LISTED, {"min_resources": 60})
+    found = search(TracedTree(), space, cv=2, scoring=scoring, refit=refit, random_state=0, **options).fit(*rows)
     first = "half" if callable(scoring) else "accuracy"
     means = found.cv_results_[f"mean_test_{first}"]
     assert np.isfinite(means).all()
@@ -56,7 +57,7 @@ def test_the_first_of_several_metrics_decides_where_refit_names_none(
 @pytest.mark.parametrize("n_at_once", [1, 3])
 @pytest.mark.parametrize("kind", ["grid", "brute force"])
 def test_a_search_ends_when_the_sampler_has_tried_everything(kind: str, n_at_once: int, rows: Any) -> None:
-    samplers = {"grid": lambda: optuna.samplers.GridSampler(DEPTHS), "brute force": optuna.samplers.BruteForceSampler}
+    samplers = {"grid": lambda: optuna.samplers.GridSampler(LISTED), "brute force": optuna.samplers.BruteForceSampler}
     study = optuna.create_study(direction="maximize", sampler=samplers[kind]())
     options = {"study": study, "n_trials": 50, "n_at_once": n_at_once, "cv": 2}
     found = OptunaSearchCV(TracedTree(), DEPTHS, **options).fit(*rows)

@@ -14,6 +14,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.processes
+
 SEARCH, HALVING = "sklearn.model_selection.tests.test_search", "sklearn.model_selection.tests.test_successive_halving"
 QUICK = (
     "grid_search_error or trivial or no_refit or random_search_cv_results or select_best_index or top_k or input_errors"

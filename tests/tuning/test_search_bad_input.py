@@ -17,6 +17,8 @@ from dmlgbm import DMLGBMClassifier, GridSearchCV, HyperbandSearchCV
 from dmlgbm.tuning.executors import registry
 from dmlgbm.tuning.executors.base import ExecutorError
 
+pytestmark = pytest.mark.processes
+
 
 def test_unknown_parameters_are_refused_before_anything_runs(rows: Any, tmp_path: Path) -> None:
     grid = [{"max_depth": [1, 2]}, {"depth": [1]}]

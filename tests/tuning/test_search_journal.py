@@ -19,6 +19,8 @@ from sklearn import model_selection
 from dmlgbm import GridSearchCV, HyperbandSearchCV, cross_validate
 from dmlgbm.tuning.journal import JournalError
 
+pytestmark = pytest.mark.processes
+
 GRID = {"max_depth": [1, 2, 3]}
 
 

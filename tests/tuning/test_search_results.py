@@ -26,6 +26,8 @@ from sklearn.preprocessing import StandardScaler
 import dmlgbm
 from dmlgbm import DMLGBMClassifier
 
+pytestmark = pytest.mark.processes
+
 TREES = ({"max_depth": [1, 2, 3]}, {"max_depth": [2, 5], "bad_depths": [(), (5,)]})
 BOOSTED = ({"n_estimators": [3, 6, 10], "num_leaves": [4, 7]}, {"learning_rate": [0.1, 0.4], "max_bin": [15, 63]})
 PIPES = ({"select__k": [2, 4], "model__n_estimators": [3, 8]},)
@@ -171,6 +173,7 @@ def test_a_fitted_search_can_be_pickled_and_cloned(rows: Any) -> None:
     assert again.search_report_.calls_answered == 4
 
 
+@pytest.mark.processes
 def test_a_local_search_loads_neither_dask_nor_spark() -> None:
     script = """
 import sys

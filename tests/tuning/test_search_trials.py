@@ -22,6 +22,8 @@ from dmlgbm.tuning.calls import FitCall
 from dmlgbm.tuning.hyperband import Bracket, bracket_sizes
 from dmlgbm.tuning.progress import ProgressLine
 
+pytestmark = pytest.mark.processes
+
 SPACE = {"max_depth": [1, 2, 3, 4, 5, 6], "random_state": [0, 1, 2, 3]}
 
 

@@ -22,7 +22,8 @@ from typing import Any
 import dask
 from distributed import Client, Future, KilledWorker, get_client, get_worker
 
-from dmlgbm.dask_backend.heartbeats import SECONDS_WITHOUT_WORKERS, WORKER_TIMEOUT, WorkerWatch, known_workers
+from dmlgbm.dask_backend.heartbeats import SECONDS_WITHOUT_WORKERS, WORKER_TIMEOUT, WorkerWatch
+from dmlgbm.dask_backend.heartbeats import known_workers as known_workers  # for `tuning.collections` too
 from dmlgbm.dask_backend.task_place import outside_of_a_task
 from dmlgbm.tuning.calls import SearchData, SharedArguments, Split
 from dmlgbm.tuning.executors import wire
