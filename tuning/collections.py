@@ -74,7 +74,7 @@ def _bytes_that_fit(client: Any) -> float:
     here = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     limits = [float(here)]
     if client is not None:
-        from dmlgbm.tuning.executors.dask import known_workers
+        from dmlgbm.dask_backend.heartbeats import known_workers
 
         known = client.sync(known_workers, client).values()
         limits += [float(each["memory_limit"]) for each in known if each["memory_limit"]]
