@@ -13,7 +13,7 @@ import pytest
 
 from dmlgbm.gbdt.machine_code import numba_parts, symbols
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 LISTED = (*numba_parts.TO_WRITE_KERNELS, *numba_parts.TO_MAKE_OBJECT_FILES, *numba_parts.TO_KEEP_RESULTS)
 DOCUMENTED = ("numba", "numba.carray", "numba.extending")
 

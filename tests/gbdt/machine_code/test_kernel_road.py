@@ -9,7 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.machine_code.small_fits import ROOT, WITH_DASK, run_small_fits
+from tests.gbdt.machine_code.small_fits import ROOT, WITH_DASK, run_small_fits
+
+pytestmark = pytest.mark.processes
 
 SEARCH = """
 import pathlib, sys

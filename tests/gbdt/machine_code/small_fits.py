@@ -1,7 +1,7 @@
 """Fits in a process of their own that tells the digests of its models and predictions, and what it warned of.
 
 Two processes that take different roads to their kernels, or have different versions of numba, must tell the same.
-`python -m tests.machine_code.small_fits [--dask]` prints them as JSON.
+`python -m tests.gbdt.machine_code.small_fits [--dask]` prints them as JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 WITH_DASK = "--dask"
 
 
@@ -42,7 +42,7 @@ from dmlgbm.gbdt.machine_code import cache_folders
 cache_folders.base_folders = lambda: (cache_folders.Path({str(cache)!r}),)
 """
     program = (
-        (alone if cache is not None else "") + first + "\nfrom tests.machine_code.small_fits import main\nmain()\n"
+        (alone if cache is not None else "") + first + "\nfrom tests.gbdt.machine_code.small_fits import main\nmain()\n"
     )
     completed = subprocess.run(
         [sys.executable, "-c", program, *arguments],

@@ -19,9 +19,12 @@ from dmlgbm.gbdt.machine_code.argument_types import signature_of, type_texts
 from dmlgbm.gbdt.machine_code.elf_object import LoadedObject, can_load_objects
 from dmlgbm.gbdt.machine_code.kernel import Kernel
 from dmlgbm.gbdt.machine_code.store import KernelTypes
-from tests.machine_code.small_fits import Told, run_small_fits
+from tests.gbdt.machine_code.small_fits import Told, run_small_fits
 
-pytestmark = pytest.mark.skipif(not can_load_objects(), reason="machine code is loaded on Linux with x86-64 only")
+pytestmark = [
+    pytest.mark.processes,
+    pytest.mark.skipif(not can_load_objects(), reason="machine code is loaded on Linux with x86-64 only"),
+]
 
 # A kernel that the fits call from Python and that no other kernel calls: numba need not compile others with it.
 DAMAGED = "gradients.squared_error_gradients-*.o"
