@@ -112,6 +112,8 @@ class BoostingRun:
         bag = bag_of(self.parameters, iteration, self._dataset.segments)
         n_outputs = self._loss.n_outputs
         batches = [range(k, min(k + self._n_at_once, n_outputs)) for k in range(0, n_outputs, self._n_at_once)]
+        if len(batches) == 1:
+            return self._grow(batches[0], iteration * n_outputs, bag)
         grown = self._output_workers.run_each(lambda outputs: self._grow(outputs, iteration * n_outputs, bag), batches)
         return [tree for trees in grown for tree in trees]
 
