@@ -76,6 +76,7 @@ def test_processes_give_the_bits_of_the_reference(shared_memory: bool) -> None:
     run_processes(ranks.check_everything, 3, (FEW_TYPES, True), transport="unix", options=options)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("hosts", ["aabb", "abab", "aab", "abc", "a"])
 def test_ranks_of_several_hosts_work_in_two_levels(hosts: str) -> None:
     listeners = [Listener.tcp() for _ in hosts]

@@ -234,5 +234,5 @@ def test_workers_that_train_do_without_scikit_learn() -> None:
         fit_lazily()
         # A lambda travels by value: a function of this file would load what this file imports.
         [loaded] = client.run(lambda: sorted(__import__("sys").modules)).values()
-    assert "gbdt" in loaded
+    assert "dmlgbm.gbdt" in loaded
     assert "sklearn" not in loaded

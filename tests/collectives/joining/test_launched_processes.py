@@ -147,9 +147,10 @@ def test_no_rank_begins_where_a_thread_cannot_be_started(
 
 def test_processes_end_where_no_thread_can_watch_them(monkeypatch: pytest.MonkeyPatch) -> None:
     refuse_threads_named(monkeypatch, "pipe-of-rank-1")
+    before = set(multiprocessing.active_children())  # workers of a cluster that other tests share
     with pytest.raises(RuntimeError, match="can't start new thread"):
         launch_processes(meet, 2)
-    assert multiprocessing.active_children() == []
+    assert set(multiprocessing.active_children()) <= before
 
 
 def test_functions_that_new_processes_cannot_import_travel_by_value_or_are_named() -> None:

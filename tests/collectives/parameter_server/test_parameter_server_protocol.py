@@ -83,6 +83,7 @@ def check_everything(simulation: Simulation, history: History) -> None:
         np.testing.assert_array_equal(copy.tables[0].values, np.ones((1, SIZE), np.int64))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("copies", [1, 2, 3])
 def test_counters_are_linearizable_when_messages_are_dropped_repeated_and_reordered(copies: int, seed: int) -> None:

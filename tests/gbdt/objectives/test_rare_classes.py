@@ -87,6 +87,7 @@ TABLES = {
 EACH_TABLE = pytest.mark.parametrize("table", TABLES.values(), ids=TABLES.keys())
 
 
+@pytest.mark.medium
 @EACH_TABLE
 def test_default_fits_are_no_worse_than_the_class_shares(table):
     assert over_class_shares(*table()) < 1.1

@@ -21,6 +21,7 @@ LOWEST, HIGHEST = 0.95, 1.4
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "parallel_modes.md"
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize(
     ("n_rows", "n_features", "n_ranks", "n_leaves"), [(20_000, 10, 2, 31), (12_000, 40, 4, 63), (6_000, 300, 3, 15)]

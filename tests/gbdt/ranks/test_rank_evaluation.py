@@ -41,6 +41,7 @@ def deal_for(fit: Fit, n_ranks: int) -> Deal:
     return Deal(n_ranks, bounds, range(n_ranks))
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["data", "feature"])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("objective", METRICS)

@@ -27,6 +27,7 @@ def checkpoints_of(fit: Fit, deal: Any, **options: Any) -> tuple[list[Checkpoint
     return known, results[0]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["data", "feature", "voting"])
 @pytest.mark.parametrize("objective", ["binary", "multiclass", "regression_l1"])
 def test_resuming_after_any_iteration_changes_nothing(objective: str, mode: str) -> None:

@@ -84,6 +84,7 @@ def test_what_servers_send_counts_for_the_ranks_that_run_them() -> None:
         assert epoch["bytes_sent"] > 2 * n_pulls * size
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(
     ("options", "settings"),
     [

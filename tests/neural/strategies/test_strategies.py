@@ -252,6 +252,7 @@ OPTIMISERS = {
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("strategy", ["tensor", "pipeline"])
 @pytest.mark.parametrize("name", OPTIMISERS)
 def test_shared_models_end_with_the_weights_of_one_process_after_100_steps(strategy: str, name: str) -> None:
