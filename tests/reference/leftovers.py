@@ -18,7 +18,10 @@ def _found() -> dict[str, set[str]]:
     descriptors = set()
     for path in Path("/proc/self/fd").iterdir():
         with contextlib.suppress(OSError):
-            descriptors.add(f"{path.name} -> {path.readlink()}")
+            target = str(path.readlink())
+            # The listing itself has a descriptor, and so has that of another thread.
+            if not target.endswith("/fd"):
+                descriptors.add(f"{path.name} -> {target}")
     areas = [line for line in Path("/proc/self/maps").read_text().splitlines() if "memfd:dmlgbm" in line]
     return {
         "threads": {f"{thread.name} {thread.ident}" for thread in threading.enumerate()},
