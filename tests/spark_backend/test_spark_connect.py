@@ -27,6 +27,7 @@ def is_missing(module: str) -> bool:
 
 MISSING = [module for module in MODULES if is_missing(module)]
 pytestmark = [
+    pytest.mark.processes,
     pytest.mark.skipif(
         bool(MISSING), reason=f"Spark Connect needs {', '.join(MISSING)}: pip install 'pyspark[connect]'"
     ),
