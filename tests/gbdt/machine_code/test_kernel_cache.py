@@ -73,9 +73,16 @@ def as_stranger(program: str, sources: Path = ROOT, **environment: str) -> subpr
     return run(program, "setpriv", *user, *may_read, sources=sources, **environment)
 
 
+def forget_beside_sources() -> None:
+    """Remove the kernel that tests compile anew; one may be left of a run that was interrupted."""
+    for path in cache_folders.base_folders.__wrapped__()[-2].rglob("binning.search_bins-*.o"):
+        path.unlink()
+
+
 @pytest.fixture(scope="module")
 def warmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the machine code of one kernel."""
+    forget_beside_sources()
     folder = tmp_path_factory.mktemp("warmed")
     assert run(SEARCH, NUMBA_CACHE_DIR=str(folder)).stdout == f"[0, 1, 2, 3] 1 0 {folder / 'dmlgbm'}\n"
     for parent in (folder, *folder.parents):
@@ -356,14 +363,9 @@ def test_folder_of_another_user_is_named_and_its_code_compiled_again(warmed: Pat
     copy = Path(shutil.copytree(warmed, tmp_path / "copy"))
     for path in copy.rglob("*"):
         os.chown(path, STRANGER, STRANGER)
-    beside_sources = cache_folders.base_folders.__wrapped__()[-2]
-    # A run that was interrupted may have left its own there.
-    for path in beside_sources.rglob("binning.search_bins-*.o"):
-        path.unlink()
     completed = run(SEARCH, NUMBA_CACHE_DIR=str(copy), XDG_CACHE_HOME=str(tmp_path))
     # What is kept beside the sources would be found by the tests above when they run again.
-    for path in beside_sources.rglob("binning.search_bins-*.o"):
-        path.unlink()
+    forget_beside_sources()
     assert completed.stdout.startswith("[0, 1, 2, 3] 1 0 ")
     assert str(copy) not in completed.stdout
     assert f"compiled kernels in {copy}" in completed.stderr
