@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -73,8 +74,14 @@ def as_stranger(program: str, sources: Path = ROOT, **environment: str) -> subpr
     return run(program, "setpriv", *user, *may_read, sources=sources, **environment)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _kernel_is_new() -> Iterator[None]:
+    yield
+    forget_beside_sources()
+
+
 def forget_beside_sources() -> None:
-    """Remove the kernel that tests compile anew; one may be left of a run that was interrupted."""
+    """Remove the kernel that tests compile anew; another test, or a run that was interrupted, may have left it."""
     for path in cache_folders.base_folders.__wrapped__()[-2].rglob("binning.search_bins-*.o"):
         path.unlink()
 
@@ -363,9 +370,8 @@ def test_folder_of_another_user_is_named_and_its_code_compiled_again(warmed: Pat
     copy = Path(shutil.copytree(warmed, tmp_path / "copy"))
     for path in copy.rglob("*"):
         os.chown(path, STRANGER, STRANGER)
-    completed = run(SEARCH, NUMBA_CACHE_DIR=str(copy), XDG_CACHE_HOME=str(tmp_path))
-    # What is kept beside the sources would be found by the tests above when they run again.
     forget_beside_sources()
+    completed = run(SEARCH, NUMBA_CACHE_DIR=str(copy), XDG_CACHE_HOME=str(tmp_path))
     assert completed.stdout.startswith("[0, 1, 2, 3] 1 0 ")
     assert str(copy) not in completed.stdout
     assert f"compiled kernels in {copy}" in completed.stderr
