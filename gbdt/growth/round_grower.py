@@ -47,7 +47,14 @@ class GrowingTree:
     every_row: bool
     n_rounds: int
 
-    def __init__(self, n_rows: int, parameters: TrainParameters, scratch: npt.NDArray[np.uint32] | None = None) -> None:
+    def __init__(
+        self,
+        n_rows: int,
+        parameters: TrainParameters,
+        scratch: npt.NDArray[np.uint32] | None = None,
+        place: int = 0,
+    ) -> None:
+        self.place = place  # among the trees that are grown together
         # Rounds may expand leaves in vain, up to as many again as the tree has.
         self.max_splits = 2 * (parameters.num_leaves - 1)
         n_nodes = 2 * self.max_splits + 1
@@ -160,7 +167,7 @@ class RoundGrower:
         self._workers = workers
         self._expander = expander
         scratch = np.empty(dataset.n_rows, np.uint32)
-        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch) for _ in range(n_at_once)]
+        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch, place) for place in range(n_at_once)]
         self.rounds = Rounds()
 
     @property

@@ -62,7 +62,6 @@ class DataParallel:
         # Untouched slots cost no memory: the operating system hands out pages on first use.
         self._pools = np.empty((n_at_once, GrowingTree(0, parameters).n_slots, 3, width), np.int64)
         self._roots = np.empty((n_at_once, 3, dataset.plan.n_positions), np.int64)
-        self._place: dict[int, int] = {}
         self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
         part_bytes = max(most_bytes(layout, features[first:last]) for first, last in pairwise(blocks))
         self._messages = HistogramMessages(exchange, part_bytes)
@@ -74,10 +73,9 @@ class DataParallel:
     def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
         """Build the roots' histograms of the rows here; the roots' sums over all ranks."""
         self._exchange.begin_trees()
-        self._place = {id(tree): place for place, tree in enumerate(trees)}
-        for place, tree in enumerate(trees):
+        for tree in trees:
             if len(self._shares.features):
-                self._roots[place] = self._threads.build_root(self._dataset.storage, tree)
+                self._roots[tree.place] = self._threads.build_root(self._dataset.storage, tree)
         sums = [[tree.root["gradient"], tree.root["hessian"], tree.rows.counts[0]] for tree in trees]
         return self._exchange.reduce_sum(np.array(sums, np.int64))
 
@@ -107,7 +105,7 @@ class DataParallel:
         label_others(grown, self._dataset, bag)
 
     def _build(self, tree: GrowingTree, first: int) -> None:
-        place, is_root = self._place[id(tree)], tree.at_root
+        place, is_root = tree.place, tree.at_root
         parts = self._messages.parts_of(slice(first, first + tree.n_picked))
 
         def build(thread: int, buffers: Buffers) -> None:
@@ -123,7 +121,7 @@ class DataParallel:
         self._threads.run(build, tree.n_picked)
 
     def _search(self, tree: GrowingTree, received: ReceivedParts, candidates: IntArray) -> None:
-        place, is_root = self._place[id(tree)], tree.at_root
+        place, is_root = tree.place, tree.at_root
 
         def search(thread: int, buffers: Buffers) -> None:
             arguments = (
