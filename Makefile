@@ -21,19 +21,20 @@ export PIP_CACHE_DIR ?= $(CURDIR)/.cache/pip
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-quick test-all extras lint format bench clean
+.PHONY: help demo test test-quick test-all extras lint format bench bench-check clean
 .NOTPARALLEL:
 
 help:
-	@printf "%-16s%s\n" "make demo" "train, evaluate, save and reload a model on a real table"
-	@printf "%-16s%s\n" "make test-quick" "tests that start no process, in two minutes; PYTEST_ARGS='-k binning' narrows them"
-	@printf "%-16s%s\n" "make test" "the tests without the slow ones, in twelve minutes"
-	@printf "%-16s%s\n" "make test-all" "every test, the slow ones and the comparisons with other libraries included"
-	@printf "%-16s%s\n" "make extras" "install EXTRAS='spark', for tests that are skipped without them"
-	@printf "%-16s%s\n" "make lint" "ruff, mypy and the import contracts"
-	@printf "%-16s%s\n" "make format" "let ruff rewrite what it can"
-	@printf "%-16s%s\n" "make bench" "measure against the other libraries; BENCH_ARGS are passed on"
-	@printf "%-16s%s\n" "make clean" "remove .venv and all caches"
+	@printf "%-18s%s\n" "make demo" "train, evaluate, save and reload a model on a real table"
+	@printf "%-18s%s\n" "make test-quick" "tests that start no process, in two minutes; PYTEST_ARGS='-k binning' narrows them"
+	@printf "%-18s%s\n" "make test" "the tests without the slow ones, in twelve minutes"
+	@printf "%-18s%s\n" "make test-all" "every test, the slow ones and the comparisons with other libraries included"
+	@printf "%-18s%s\n" "make extras" "install EXTRAS='spark', for tests that are skipped without them"
+	@printf "%-18s%s\n" "make lint" "ruff, mypy and the import contracts"
+	@printf "%-18s%s\n" "make format" "let ruff rewrite what it can"
+	@printf "%-18s%s\n" "make bench" "measure against the other libraries; BENCH_ARGS are passed on"
+	@printf "%-18s%s\n" "make bench-check" "fail if a figure is a tenth worse than at the previous commit; BENCH_ARGS='--data-dir DIR'"
+	@printf "%-18s%s\n" "make clean" "remove .venv and all caches"
 
 demo: $(call installed,demo)
 	$(RUN) examples/demo.py
@@ -45,7 +46,7 @@ test: $(call installed,dev)
 	$(RUN) -m pytest $(SHARED) $(PYTEST_ARGS)
 
 test-all: $(call installed,dev) $(call installed,bench)
-	$(RUN) -m pytest -m "" $(PYTEST_ARGS)
+	$(RUN) -m pytest $(SHARED) -m "" $(PYTEST_ARGS)
 
 extras: $(foreach extra,$(EXTRAS),$(call installed,$(extra)))
 
@@ -61,6 +62,9 @@ format: $(call installed,dev)
 
 bench: $(call installed,bench)
 	$(RUN) -m benchmarks $(BENCH_ARGS)
+
+bench-check: $(call installed,dev)
+	$(RUN) -m benchmarks.bench_check $(BENCH_ARGS)
 
 clean:
 	rm -rf $(VENV) .cache .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

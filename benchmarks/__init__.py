@@ -2,4 +2,6 @@
 
 Data flows through the files in this order: `datasets` (tables) -> `peers` (parameters) -> `measure` (one fit in one
 process) -> `run` and `startup` (interleaved repetitions) -> `records` (JSON lines) -> `summary` -> `targets`, `report`.
+`bench_grid`, `bench_growth`, `bench_predictors` and `bench_check` send other tables, sizes, predictors and commits the
+same way; the other `bench_*` files measure parts of the project that have no counterpart in the race.
 """

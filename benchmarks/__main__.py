@@ -7,7 +7,14 @@ from pathlib import Path
 
 from benchmarks.datasets import MissingDataError
 from benchmarks.report import MissingMarkersError, replace_section, write_report
-from benchmarks.run import PROJECT, add_run_arguments, chosen_datasets, plan_from_arguments, run_dataset, start_results
+from benchmarks.run import (
+    PROJECT,
+    add_run_arguments,
+    chosen_datasets,
+    run_dataset,
+    run_settings_from_arguments,
+    start_results,
+)
 from benchmarks.startup import measure_startup
 
 
@@ -16,7 +23,7 @@ def main() -> None:
     add_run_arguments(parser)
     parser.add_argument("--readme", type=Path, default=PROJECT / "README.md")
     arguments = parser.parse_args()
-    plan = plan_from_arguments(arguments)
+    run = run_settings_from_arguments(arguments)
     try:
         datasets = chosen_datasets(arguments)
         # A page without markers must be known before the hours of measuring, not after.
@@ -25,8 +32,8 @@ def main() -> None:
         parser.error(str(error))
     results = start_results(arguments.out)
     for dataset in datasets:
-        run_dataset(dataset, arguments.systems, plan, results)
-    measure_startup(results, plan.repeat, plan.settings.threads, plan.timeout)
+        run_dataset(dataset, arguments.systems, run, results)
+    measure_startup(results, run.repeat, run.settings.threads, run.timeout)
     write_report([arguments.out], arguments.readme)
 
 

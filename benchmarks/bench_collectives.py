@@ -88,15 +88,15 @@ def measure_all(ranks: int, n_bytes: int, turns: int, most_calls: int, chosen: d
 
 
 def time_in_kernel(communicator: Communicator, array: npt.NDArray[np.float64], n_calls: int) -> list[float]:
-    times, scratch, place = np.zeros(n_calls, np.int64), new_scratch(), 0
+    times, scratch, position = np.zeros(n_calls, np.int64), new_scratch(), 0
     calls = communicator.kernel_calls()
     prepared = calls.all_reduce(array)
     with calls:
-        while place < n_calls:
+        while position < n_calls:
             until = time.monotonic_ns() + 30_000_000_000
-            place, status = time_again(prepared.arguments, times, place, until, scratch)
+            position, status = time_again(prepared.arguments, times, position, until, scratch)
             calls.finish(status)
-            place += status != DONE
+            position += status != DONE
     return (times / 1e9).tolist()
 
 

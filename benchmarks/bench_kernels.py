@@ -86,7 +86,7 @@ def make_rows(n_rows: int, n_features: int) -> Rows:
         gains=np.empty(n_bins, np.float64),
         order=np.empty(n_bins, np.int64),
         usable=np.ones((2, n_features), np.uint8),
-        goes_left=np.empty(65_536, np.uint8),
+        directions=dataset.empty_directions(),
         block=np.empty(n_positions, np.int64),
     )
     return Rows(dataset, gradients, hessians, quantised, buffers, np.empty((3, n_positions), np.int64))
@@ -125,20 +125,20 @@ def measure(n_rows: int, n_features: int) -> Iterator[Figure]:
 
     # Gradient, hessian and word.
     yield figure("packing", "row", n_rows, 16 * n_rows, _packing_seconds(rows))
-    for place, chosen in (("root", None), (f"one row in {SPREAD}", spread)):
+    for which, chosen in (("root", None), (f"one row in {SPREAD}", spread)):
         n_chosen = n_rows if chosen is None else len(chosen)
         number_bytes = 0 if chosen is None else 4
         cells, n_bytes = n_chosen * n_features, n_chosen * (rows.row_bytes + number_bytes)
-        yield figure(f"histogram, {place}", "row and feature", cells, n_bytes, _histogram_seconds(rows, chosen))
+        yield figure(f"histogram, {which}", "row and feature", cells, n_bytes, _histogram_seconds(rows, chosen))
         n_bins = int(rows.dataset.plan.layout["bins"].sum())
         packed = _keeps_packed(rows, n_chosen)
         plane_bytes = rows.planes.itemsize * rows.planes.shape[1] * (1 if packed else 3)
-        yield figure(f"split search, {place}", "bin", n_bins, plane_bytes, _search_seconds(rows, n_chosen))
-    for place, chosen in (("every row", numbers), (f"one row in {SPREAD}", spread)):
+        yield figure(f"split search, {which}", "bin", n_bins, plane_bytes, _search_seconds(rows, n_chosen))
+    for which, chosen in (("every row", numbers), (f"one row in {SPREAD}", spread)):
         seconds, n_right = _partition_seconds(rows, chosen)
         # A bin and a row number in, a row number out on both sides, the right ones copied back.
         n_bytes = 13 * len(chosen) + 8 * n_right
-        yield figure(f"partition, {place}", "row", len(chosen), n_bytes, seconds)
+        yield figure(f"partition, {which}", "row", len(chosen), n_bytes, seconds)
 
 
 def _packing_seconds(rows: Rows) -> float:
@@ -202,14 +202,14 @@ def _partition_seconds(rows: Rows, chosen: npt.NDArray[np.uint32]) -> tuple[floa
     nodes: RecordArray = np.zeros(1, NODE)
     nodes["bin"] = layout["bins"][0] // 2
     tree = TreeNodes(nodes, np.zeros((1, 1), np.int32))
-    implicit_goes_left = fill_goes_left(layout, tree, 0, rows.buffers.goes_left)
+    implicit_goes_left = fill_goes_left(layout, tree, 0, rows.buffers.directions.goes_left)
     numbers, scratch = chosen.copy(), np.empty_like(chosen)
     n_left = 0
 
     def partition() -> None:
         nonlocal n_left
         n_left = partition_rows(
-            table, 0, rows.buffers.goes_left, implicit_goes_left, numbers, scratch, 0, len(numbers), False
+            table, 0, rows.buffers.directions, implicit_goes_left, numbers, scratch, 0, len(numbers), False
         )
 
     seconds = fastest(partition, prepare=lambda: np.copyto(numbers, chosen))

@@ -24,9 +24,9 @@ from benchmarks.killed_rank import train_processes
 from benchmarks.run import start_results
 from dmlgbm.collectives import Communicator
 from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.neural.blueprints import NetworkBlueprint
 from dmlgbm.neural.lone_communicator import LoneCommunicator
 from dmlgbm.neural.model import Model
-from dmlgbm.neural.plans import NetworkPlan
 from dmlgbm.neural.running.local import LocalRows
 from dmlgbm.neural.settings import TrainingSettings
 from dmlgbm.neural.shards import RowShard
@@ -57,14 +57,14 @@ class Digits:
 
 
 @dataclass(frozen=True)
-class SlowedPlan:
+class SlowedBlueprint:
     """A network whose gradients take so many seconds, at least."""
 
-    plan: NetworkPlan
+    blueprint: NetworkBlueprint
     seconds: float
 
     def build(self) -> Model:
-        model = self.plan.build()
+        model = self.blueprint.build()
         compute = model.compute_gradients
 
         def slowly(*arguments: Any) -> float:
@@ -80,8 +80,8 @@ class SlowedPlan:
 def job(strategy: str, options: Mapping[str, Any], hidden: tuple[int, ...] = (256, 128), **settings: Any) -> Job:
     """A job on digits; settings are those of `TrainingSettings`."""
     given = {"max_epochs": 10, "batch_size": 128, "learning_rate": 1e-3, "optimiser": "adam", "restore_best": False}
-    plan = NetworkPlan(784, 10, "logistic", hidden)
-    return Job(plan, TrainingSettings(**{**given, **settings}), True, strategy, options)
+    blueprint = NetworkBlueprint(784, 10, "logistic", hidden)
+    return Job(blueprint, TrainingSettings(**{**given, **settings}), True, strategy, options)
 
 
 @dataclass(frozen=True)
@@ -98,13 +98,15 @@ class Run:
         asked = self.shortened(digits)
 
         def work(communicator: Communicator) -> Trained:
-            place = communicator.rank, communicator.world_size
+            rank_and_size = communicator.rank, communicator.world_size
             mine = asked
             if self.seconds:
-                assert isinstance(asked.plan, NetworkPlan)
-                mine = replace(asked, plan=SlowedPlan(asked.plan, self.seconds[communicator.rank]))
-            learnt = RowShard.of_all(digits.rows, digits.labels, *place)
-            return train(communicator, mine, learnt, RowShard.of_all(digits.test_rows, digits.test_labels, *place))
+                assert isinstance(asked.blueprint, NetworkBlueprint)
+                mine = replace(asked, blueprint=SlowedBlueprint(asked.blueprint, self.seconds[communicator.rank]))
+            learnt = RowShard.of_all(digits.rows, digits.labels, *rank_and_size)
+            return train(
+                communicator, mine, learnt, RowShard.of_all(digits.test_rows, digits.test_labels, *rank_and_size)
+            )
 
         with threadpool_limits(1):
             if self.n_ranks == 1:
@@ -150,7 +152,7 @@ class Figure:
 
     @classmethod
     def of(cls, measurement: str, run: Run, trained: Trained) -> Figure:
-        epochs, target = trained.progress.epochs, run.job.settings.target_score
+        epochs, target = trained.so_far.epochs, run.job.settings.target_score
         return cls(
             measurement,
             run.name,

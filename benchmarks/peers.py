@@ -46,6 +46,12 @@ class System:
     def parameters(self, settings: Settings, task: Task) -> Parameters:
         raise NotImplementedError
 
+    def load(self) -> None:
+        """Import the library as whoever uses an estimator does: some load most of themselves only then."""
+        package = importlib.import_module(self.package)
+        for estimator in self.estimators.values():
+            getattr(package, estimator)
+
     def build(self, settings: Settings, task: Task) -> Any:
         if task not in self.estimators:
             raise NoSuchTaskError(f"{self.title} has no {task} objective")

@@ -14,9 +14,15 @@ from typing import Any, Literal
 from benchmarks.tasks import Task
 
 Status = Literal["ok", "refused", "crashed", "timeout"]
+# What a measurement is made for: seconds, with the rest beside them; memory of many rows; accuracy on another split.
+Purpose = Literal["time", "memory", "accuracy"]
 Record = dict[str, Any]
 
 BENCHMARK = "benchmark"
+GRID = "grid"
+PREDICTION = "prediction"
+GROWTH = "growth"
+CHECK = "check"
 SMALL_DATA = "small_data"
 STARTUP = "startup"
 ENVIRONMENT = "environment"
@@ -35,6 +41,8 @@ class Figures:
     peak_bytes: int
     growth_bytes: int
     metric: float
+    # Of all threads, during the fastest fit; None in files from before it was measured.
+    fit_cpu_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,7 @@ class Measurement:
     n_features: int = 0
     threads: int = 0
     fits: int = 0
+    purpose: Purpose = "time"
     foreign_cores: float = 0.0
     figures: Figures | None = None
 

@@ -32,7 +32,18 @@ from benchmarks.targets import judge, startup_records
 
 SECTION = "benchmark"
 BEGIN, END = markers(SECTION)
-__all__ = ["MissingMarkersError", "render", "replace_section", "summarise", "write_report"]
+__all__ = [
+    "MissingMarkersError",
+    "accuracy_lines",
+    "environment_lines",
+    "mean_ratio",
+    "number",
+    "reasons",
+    "render",
+    "replace_section",
+    "summarise",
+    "write_report",
+]
 
 RATIOS: dict[str, Quantity] = {
     "fit": fit_seconds,
@@ -44,7 +55,8 @@ METRIC_SYSTEMS = (OURS, "lightgbm", "xgboost")
 ABSENT = "-"
 EXPLANATION = (
     "Ours over the best peer of each data set; below 1 is faster or smaller. Fastest of the repetitions, "
-    "interleaved, each in its own process. Sets in bold are the ones the targets are stated for."
+    "interleaved, each in its own process; memory growth of small sets is that of ten times their rows. Sets in bold "
+    "are the ones the targets are stated for."
 )
 UNFINISHED = "Figures of the repetitions before one that did not finish:"
 
@@ -55,14 +67,17 @@ def render(records: list[Record]) -> str:
     parts = [
         EXPLANATION,
         _ratio_table(comparisons),
+        *accuracy_lines(comparisons),
         "Seconds for a fit:",
         _system_table(comparisons, lambda comparison, system: comparison.figures[system].fit_seconds),
+        "Cores used, which is CPU time over wall time of the fastest fit:",
+        _system_table(comparisons, lambda comparison, system: comparison.figures[system].cores_used),
         "Milliseconds to predict one row:",
         _system_table(comparisons, lambda comparison, system: comparison.figures[system].predict_row_seconds * 1e3),
-        *_reasons("Without a figure:", comparisons, lambda comparison: comparison.refusals),
-        *_reasons(UNFINISHED, comparisons, lambda comparison: comparison.unfinished),
+        *reasons("Without a figure:", comparisons, lambda comparison: comparison.refusals),
+        *reasons(UNFINISHED, comparisons, lambda comparison: comparison.unfinished),
         *_startup_lines(records),
-        *_environment_lines(records, comparisons),
+        *environment_lines(records, comparisons),
     ]
     return "\n\n".join(parts)
 
@@ -87,14 +102,22 @@ def _ratio_row(comparison: Comparison) -> list[str]:
         _dataset_name(comparison),
         f"{comparison.train_rows:,} x {comparison.n_features:,}",
         ABSENT if fastest is None else SYSTEMS[fastest].title,
-        *(_number(comparison.ratio(quantity)) for quantity in RATIOS.values()),
+        *(number(comparison.ratio(quantity)) for quantity in RATIOS.values()),
         ABSENT if comparison.metric is None else comparison.metric.name,
         *metrics,
     ]
 
 
+def accuracy_lines(comparisons: Mapping[str, Comparison]) -> list[str]:
+    """Over how many splits metrics are means, where accuracies were measured for their own sake."""
+    splits = sorted({comparison.accuracy_splits for comparison in comparisons.values()} - {0})
+    if not splits:
+        return []
+    return [f"Metrics are means over {' or '.join(map(str, splits))} splits and seeds."]
+
+
 def _mean_row(title: str, comparisons: Sequence[Comparison]) -> list[str]:
-    means = [_number(mean_ratio(comparisons, quantity)) for quantity in RATIOS.values()]
+    means = [number(mean_ratio(comparisons, quantity)) for quantity in RATIOS.values()]
     return [title, "", "", *means, "", *("" for _ in METRIC_SYSTEMS)]
 
 
@@ -104,12 +127,12 @@ def mean_ratio(comparisons: Iterable[Comparison], quantity: Quantity) -> float |
     return geometric_mean(ratios) if ratios else None
 
 
-def _system_table(comparisons: Mapping[str, Comparison], value: Callable[[Comparison, str], float]) -> str:
+def _system_table(comparisons: Mapping[str, Comparison], value: Callable[[Comparison, str], float | None]) -> str:
     rows = [
         [
             _dataset_name(comparison),
             *(
-                _number(value(comparison, system)) if system in comparison.figures else _outcome(comparison, system)
+                number(value(comparison, system)) if system in comparison.figures else _outcome(comparison, system)
                 for system in SYSTEMS
             ),
         ]
@@ -127,17 +150,19 @@ def _dataset_name(comparison: Comparison) -> str:
     return f"**{comparison.dataset}**" if comparison.dataset in HEADLINE_DATASETS else comparison.dataset
 
 
-def _number(value: float | None) -> str:
+def number(value: float | None) -> str:
+    """Three digits, or a dash for what was not measured."""
     return ABSENT if value is None else f"{value:.3g}" if value < 100 else f"{value:.0f}"
 
 
-def _reasons(
-    heading: str, comparisons: Mapping[str, Comparison], reasons: Callable[[Comparison], Mapping[str, str]]
+def reasons(
+    heading: str, comparisons: Mapping[str, Comparison], given: Callable[[Comparison], Mapping[str, str]]
 ) -> list[str]:
+    """A list under its heading of what systems said on which data sets; nothing if they said nothing."""
     lines = [
         f"- {comparison.dataset}, {SYSTEMS[system].title}: {reason}"
         for comparison in comparisons.values()
-        for system, reason in reasons(comparison).items()
+        for system, reason in given(comparison).items()
     ]
     return [f"{heading}\n\n" + "\n".join(lines)] if lines else []
 
@@ -157,7 +182,8 @@ def _startup_lines(records: list[Record]) -> list[str]:
     return ["Small data and first fits:\n\n" + "\n".join(lines)] if lines else []
 
 
-def _environment_lines(records: list[Record], comparisons: Mapping[str, Comparison]) -> list[str]:
+def environment_lines(records: list[Record], comparisons: Mapping[str, Comparison]) -> list[str]:
+    """One sentence on machine, versions and settings of the newest run."""
     environments = [record for record in records if record["kind"] == ENVIRONMENT]
     if not environments:
         return []

@@ -16,10 +16,11 @@ from pathlib import Path
 from time import perf_counter
 
 from benchmarks.environment import ForeignLoad
-from benchmarks.measure import settings_to_arguments
+from benchmarks.measure import Method
 from benchmarks.peers import OURS, Settings
+from benchmarks.record_arguments import record_to_arguments
 from benchmarks.records import SMALL_DATA, STARTUP, Record, ResultFile
-from benchmarks.run import DEFAULT_RESULTS, PROJECT, Plan, run_dataset, start_results
+from benchmarks.run import DEFAULT_RESULTS, PROJECT, RunSettings, run_dataset, start_results
 
 SMALL_SETTINGS = Settings(n_estimators=100, num_leaves=31)
 SMALL_FITS = 10
@@ -44,14 +45,14 @@ def measure_startup(results: ResultFile, repeat: int, threads: int, timeout: flo
         for _ in range(repeat):
             for system in (OURS, RIVAL):
                 _append(results, system, WARM, first_fit(system, settings, cache, timeout))
-    plan = Plan(settings, None, repeat, SMALL_FITS, timeout)
-    run_dataset("generated", (OURS, RIVAL), plan, results, SMALL_DATA)
+    run = RunSettings(settings, Method(fits=SMALL_FITS), None, repeat, timeout)
+    run_dataset("generated", (OURS, RIVAL), run, results, SMALL_DATA)
 
 
 def first_fit(system: str, settings: Settings, cache: Path, timeout: float) -> Record:
     """The whole process's seconds, what it printed besides its answer, and how many kernels it added to the cache."""
     program = _WITH_ONE_CACHE.format(cache=str(cache))
-    command = [sys.executable, "-c", program, f"--system={system}", *settings_to_arguments(settings)]
+    command = [sys.executable, "-c", program, f"--system={system}", *record_to_arguments(settings)]
     cached_before = _count_kernels(cache)
     foreign_load = ForeignLoad()
     started = perf_counter()

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from benchmarks.peers import OURS, PEERS
-from benchmarks.records import Figures, Measurement, Record
+from benchmarks.records import Figures, Measurement, Purpose, Record
 from benchmarks.tasks import METRICS, Metric, Task
 
 # Growth below a megabyte is the allocator's, not the system's: no ratio is made of it.
@@ -26,7 +26,10 @@ Quantity = Callable[["SystemFigures"], float]
 
 @dataclass(frozen=True)
 class SystemFigures:
-    """One system on one data set: the best of its repetitions, and the mean of its metric."""
+    """One system on one data set: the best of its repetitions, and the mean of its metric.
+
+    Memory growth and metric are those of measurements made for them, where there are any.
+    """
 
     quiet_repetitions: int
     fit_seconds: float
@@ -35,6 +38,12 @@ class SystemFigures:
     peak_bytes: float
     growth_bytes: float
     metric: float
+    fit_cpu_seconds: float | None = None
+
+    @property
+    def cores_used(self) -> float | None:
+        """CPU time over wall time of the fastest fit."""
+        return None if self.fit_cpu_seconds is None else self.fit_cpu_seconds / self.fit_seconds
 
 
 @dataclass
@@ -46,6 +55,7 @@ class Comparison:
     task: Task | None = None
     train_rows: int = 0
     n_features: int = 0
+    accuracy_splits: int = 0
     figures: dict[str, SystemFigures] = field(default_factory=dict)
     # Why a system has no figures; and why it has fewer repetitions than the others, where some went well.
     refusals: dict[str, str] = field(default_factory=dict)
@@ -70,6 +80,10 @@ class Comparison:
 
 def fit_seconds(figures: SystemFigures) -> float:
     return figures.fit_seconds
+
+
+def predict_row_seconds(figures: SystemFigures) -> float:
+    return figures.predict_row_seconds
 
 
 def predict_seconds(figures: SystemFigures) -> float:
@@ -99,18 +113,22 @@ def compare(records: Iterable[Record], kind: str) -> dict[str, Comparison]:
 
 def _compare_one(dataset: str, records: Sequence[Record]) -> Comparison:
     comparison = Comparison(dataset, settings=records[0]["settings"])
-    successes: dict[str, list[Figures]] = {}
+    successes: dict[str, dict[Purpose, list[Figures]]] = {}
     failures: dict[str, Measurement] = {}
     quiet: Counter[str] = Counter()
     for measurement in map(Measurement.from_record, records):
         if measurement.figures is None:
             failures[measurement.system] = measurement
             continue
-        successes.setdefault(measurement.system, []).append(measurement.figures)
+        of_system = successes.setdefault(measurement.system, {"time": [], "memory": [], "accuracy": []})
+        of_system[measurement.purpose].append(measurement.figures)
+        if measurement.purpose != "time":
+            continue
         quiet[measurement.system] += measurement.foreign_cores <= QUIET_CORES
         comparison.task = measurement.task
         comparison.train_rows, comparison.n_features = measurement.train_rows, measurement.n_features
-    comparison.figures = {system: _best_of(figures, quiet[system]) for system, figures in successes.items()}
+    comparison.accuracy_splits = max((len(measured["accuracy"]) for measured in successes.values()), default=0)
+    comparison.figures = {system: _best_of(measured, quiet[system]) for system, measured in successes.items()}
     for system, failure in failures.items():
         if system in successes:
             comparison.unfinished[system] = failure.reason
@@ -119,15 +137,18 @@ def _compare_one(dataset: str, records: Sequence[Record]) -> Comparison:
     return comparison
 
 
-def _best_of(repetitions: Sequence[Figures], quiet_repetitions: int) -> SystemFigures:
+def _best_of(measured: dict[Purpose, list[Figures]], quiet_repetitions: int) -> SystemFigures:
+    repetitions = measured["time"]
+    fastest = min(repetitions, key=lambda figures: figures.fit_seconds)
     return SystemFigures(
         quiet_repetitions=quiet_repetitions,
-        fit_seconds=min(figures.fit_seconds for figures in repetitions),
+        fit_seconds=fastest.fit_seconds,
         predict_seconds=min(figures.predict_seconds for figures in repetitions),
         predict_row_seconds=min(figures.predict_row_seconds for figures in repetitions),
         peak_bytes=min(figures.peak_bytes for figures in repetitions),
-        growth_bytes=min(figures.growth_bytes for figures in repetitions),
-        metric=statistics.fmean(figures.metric for figures in repetitions),
+        growth_bytes=min(figures.growth_bytes for figures in measured["memory"] or repetitions),
+        metric=statistics.fmean(figures.metric for figures in measured["accuracy"] or repetitions),
+        fit_cpu_seconds=fastest.fit_cpu_seconds,
     )
 
 

@@ -23,7 +23,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pixels, labels = load_digits(return_X_y=True)
     pictures = np.zeros((600, 784), np.uint8)
     pictures[:, :64] = pixels[:600] * 15
-    table = pd.DataFrame(pictures, columns=[f"pixel{place}" for place in range(784)])
+    table = pd.DataFrame(pictures, columns=[f"pixel{position}" for position in range(784)])
     path = tmp_path_factory.mktemp("data")
     table.assign(label=labels[:600], split=(np.arange(600) % 6 == 0).astype(int)).to_parquet(path / "mnist.parquet")
     return path
