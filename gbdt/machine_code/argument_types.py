@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -67,6 +68,7 @@ def _scalar_name(kind: type) -> str:
     raise TypeError(f"kernels take arrays, numbers and tuples of them, not {kind.__name__}.")
 
 
+@cache
 def dtype_text(dtype: np.dtype[Any]) -> Any:
     """A name, or (item size, whether aligned like in C, ((field, dtype, offset), ...)) of a record."""
     if not dtype.isnative:
@@ -95,7 +97,7 @@ def as_json(texts: TypeTexts) -> str:
 
 def from_json(value: Any) -> TypeTexts:
     """Type texts as they come out of JSON, where tuples are lists."""
-    return tuple(from_json(item) if isinstance(item, list) else item for item in value)
+    return tuple([from_json(item) if type(item) is list else item for item in value])
 
 
 def digest_of(texts: TypeTexts) -> str:

@@ -19,6 +19,7 @@ from dmlgbm.gbdt.system.atomic_file import write_atomically
 logger = logging.getLogger("dmlgbm")
 
 _SOURCES = Path(__file__).parent
+READY_MADE = _SOURCES / "objects"  # what a wheel brings; a checkout has no such folder
 _FOLDER_MODE, _FILE_MODE = 0o755, 0o644
 _MOST_LINKS = 40  # as many as Linux follows
 _ROOT = 0
@@ -79,7 +80,16 @@ def _make_folder(path: Path) -> None:
 
 def read_file(folder: str, name: str) -> bytes | None:
     """A file of a folder below the first base folder that has it and can be trusted."""
-    for base in base_folders():
+    return _first_trusted(base_folders(), folder, name)
+
+
+def read_ready_made(folder: str, name: str) -> bytes | None:
+    """A file that came with the package."""
+    return _first_trusted((READY_MADE,), folder, name)
+
+
+def _first_trusted(bases: tuple[Path, ...], folder: str, name: str) -> bytes | None:
+    for base in bases:
         try:
             return _read_trusted(base, folder, name)
         except UntrustedFileError:
@@ -111,7 +121,8 @@ def _read_trusted(base: Path, folder: str, name: str) -> bytes:
     """Folder and file are looked at by descriptor: what was found good cannot be exchanged before it is read."""
     if os.name != "posix":  # where files have no owner and mode
         return (base / folder / name).read_bytes()
-    # A link in place of the folder could be a stranger's, and lead to files that are the user's but no code of ours.
+    # A symbolic link in place of the folder could be a stranger's, and lead to files of the user's that are no code of
+    # ours.
     of_folder = os.open(base / folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     try:
         with os.fdopen(os.open(name, os.O_RDONLY, dir_fd=of_folder), "rb") as file:
@@ -139,10 +150,10 @@ def _is_trusted_base(base: Path) -> bool:
 
 
 def _is_trusted_way(path: Path, links_left: int) -> bool:
-    """Whether strangers can replace no folder on the way to a path, itself included, and have made no link on it.
+    """Whether strangers can replace no folder on the way to a path, itself included, nor have made a symbolic link.
 
     Who owns the folders above is not asked: inside containers that is often a user without a name. Their owner can
-    make links, which count as a stranger's, but no folders that belong to this user.
+    make symbolic links, which count as a stranger's, but no folders that belong to this user.
     """
     for place in (*reversed(path.parents), path):
         state = place.lstat()

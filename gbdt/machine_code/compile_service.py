@@ -12,16 +12,17 @@ import json
 import os
 import subprocess
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cache
 from threading import Condition, Thread, Timer
 from typing import Any
 
-from dmlgbm.gbdt.machine_code import store
+from dmlgbm.gbdt.machine_code import object_files
 from dmlgbm.gbdt.machine_code.argument_types import from_json
 from dmlgbm.gbdt.machine_code.elf_object import ObjectFileError
-from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
+from dmlgbm.gbdt.machine_code.object_files import KernelTypes, MachineCode
 from dmlgbm.gbdt.system.cores import available_threads
 from dmlgbm.gbdt.system.python_process import python_command, python_environment
 
@@ -40,11 +41,11 @@ class CompilationError(ObjectFileError):
 class _Process:
     """A process that compiles. Its stderr goes to memory: only a failure makes it worth reading."""
 
-    def __init__(self) -> None:
+    def __init__(self, levels: Sequence[str]) -> None:
         self._errors = os.memfd_create("errors of a process that compiles")
         try:
             self._process = subprocess.Popen(
-                python_command(_PROGRAM),
+                python_command(_PROGRAM, *levels),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._errors,
@@ -114,6 +115,19 @@ class CompileService:
         self._requests: dict[str, _Request] = {}
         self._n_workers = 0
         self._failure: str | None = None
+        self._levels: Sequence[str] = ()
+        self._keep: Callable[[KernelTypes, str, MachineCode], None] | None = None
+        self._errors: list[str] = []
+
+    def also_for(self, levels: Sequence[str], keep: Callable[[KernelTypes, str, MachineCode], None]) -> None:
+        """Before anything else: have each kernel compiled for levels of processors too, and hand that to `keep`."""
+        self._levels, self._keep = levels, keep
+
+    def wait_for_all(self) -> list[str]:
+        """Wait until everything that was asked for is done, also where nobody else waits; tell what went wrong."""
+        with self._changed:
+            self._changed.wait_for(lambda: all(request.is_done for request in self._requests.values()))
+            return self._errors
 
     def request(self, wanted: KernelTypes) -> None:
         """Have a kernel compiled when nobody waits for another one."""
@@ -132,7 +146,7 @@ class CompileService:
             if not self._changed.wait_for(lambda: request.is_done, _DEADLINE_SECONDS):
                 raise CompilationError(f"no answer on {wanted.label} within {_DEADLINE_SECONDS:.0f} s")
             self._requests.pop(wanted.label, None)
-        code = store.read(wanted)
+        code = object_files.read(wanted)
         if code is None:
             raise CompilationError(request.error or f"{wanted.label} cannot be read again")
         return code
@@ -166,7 +180,7 @@ class CompileService:
     def _work(self) -> None:
         """Keep one process busy until there has been nothing to do for a while."""
         try:
-            process = _Process()
+            process = _Process(self._levels)
             with process.until_ended():
                 while (request := self._next_request()) is not None:
                     self._finish(request, self._serve(process, request))
@@ -189,17 +203,22 @@ class CompileService:
         while "done" not in (answer := process.answer(_DEADLINE_SECONDS)):
             kernel, types = answer["calls"]
             call = KernelTypes(kernel, from_json(types))
-            if store.read(call) is None:
+            if object_files.read(call) is None:
                 self.request(call)
         if not answer["done"]:
             return str(answer["error"])
-        store.write(request.wanted, _code_from(answer["code"]))
+        code = _code_from(answer["code"])
+        object_files.write(request.wanted, code)
+        for level, object_file in answer["for_levels"].items():
+            assert self._keep is not None
+            self._keep(request.wanted, level, replace(code, object_file=base64.b64decode(object_file)))
         return None
 
     def _finish(self, request: _Request, error: str | None) -> None:
         with self._changed:
             request.error = error
             request.is_done = True
+            self._errors += [error] if error is not None else []
             self._changed.notify_all()
 
     def _give_up(self, reason: str) -> None:
@@ -207,6 +226,7 @@ class CompileService:
         with self._changed:
             self._n_workers -= 1
             self._failure = reason
+            self._errors.append(reason)
             for request in self._requests.values():
                 request.error = reason
                 request.is_done = True

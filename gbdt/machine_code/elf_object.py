@@ -104,8 +104,7 @@ class LoadedObject:
         if len(tables) != 1:
             raise ObjectFileError("the object file has no table of symbols")
         names = self._sections[tables[0].link]
-        for offset in range(tables[0].offset, tables[0].offset + tables[0].size, _SYMBOL.size):
-            name, info, _, section, value, size = _SYMBOL.unpack_from(self._data, offset)
+        for name, info, _, section, value, size in _SYMBOL.iter_unpack(self._content(tables[0])):
             start = names.offset + name
             text = self._data[start : self._data.index(b"\0", start)].decode()
             yield _Symbol(text, info & 0xF, section, value, size)
@@ -114,8 +113,7 @@ class LoadedObject:
         for number, offset in offsets.items():
             section = self._sections[number]
             if section.kind != _NO_BITS:
-                content = self._data[section.offset : section.offset + section.size]
-                self._memory[offset : offset + section.size] = content
+                self._memory[offset : offset + section.size] = self._content(section)
 
     def _relocate(
         self, offsets: dict[int, int], section_addresses: dict[int, int], resolve: Callable[[str], int]
@@ -124,10 +122,9 @@ class LoadedObject:
         for section in self._sections:
             if section.kind != _RELOCATIONS_WITH_ADDENDS or section.target not in offsets:
                 continue
-            for offset in range(section.offset, section.offset + section.size, _RELOCATION.size):
-                place, kind, number, addend = _RELOCATION.unpack_from(self._data, offset)
+            for position, kind, number, addend in _RELOCATION.iter_unpack(self._content(section)):
                 value = self._address(self._symbols[number], section_addresses, resolve) + addend
-                written_at = offsets[section.target] + self._inside(section.target, place)
+                written_at = offsets[section.target] + self._inside(section.target, position)
                 if kind == _TO_DISTANCE:
                     value -= self._base + written_at
                 elif kind != _TO_ADDRESS:
@@ -144,6 +141,9 @@ class LoadedObject:
         if symbol.section not in section_addresses:
             raise ObjectFileError(f"the object file's symbol {symbol.name} is in no section that is loaded")
         return section_addresses[symbol.section] + symbol.value
+
+    def _content(self, section: _Section) -> bytes:
+        return self._data[section.offset : section.offset + section.size]
 
     def _inside(self, section: int, place: int) -> int:
         if place > self._sections[section].size:
@@ -166,14 +166,14 @@ def _read_sections(data: bytes) -> Iterator[_Section]:
 
 def _place_variables(symbols: list[_Symbol]) -> tuple[dict[str, int], int]:
     """Where each variable without a first value goes, from the start of a page, and how much they take together."""
-    places: dict[str, int] = {}
+    positions: dict[str, int] = {}
     end = 0
     for symbol in symbols:
         if symbol.section == _COMMON:
             alignment = symbol.value
-            places[symbol.name] = (end + alignment - 1) // alignment * alignment
-            end = places[symbol.name] + symbol.size
-    return places, end
+            positions[symbol.name] = (end + alignment - 1) // alignment * alignment
+            end = positions[symbol.name] + symbol.size
+    return positions, end
 
 
 def _whole_pages(size: int) -> int:

@@ -14,7 +14,7 @@ import numba
 from dmlgbm.gbdt.machine_code.kernel import Kernel
 from dmlgbm.gbdt.machine_code.kernel_road import say_that_results_are_not_kept
 from dmlgbm.gbdt.machine_code.numba_functions import SETTINGS, NumbaFunctions, numba_type
-from dmlgbm.gbdt.machine_code.store import KernelTypes
+from dmlgbm.gbdt.machine_code.object_files import KernelTypes
 
 
 def compiled_in_process(kernel: Kernel, wanted: KernelTypes) -> Callable[..., Any]:

@@ -84,8 +84,8 @@ def borrowed(typing_context: Any, arrays: Any) -> Any:
 def _uncounted(context: Any, builder: Any, kind: Any, value: Any) -> Any:
     if isinstance(kind, BaseTuple):
         items = [
-            _uncounted(context, builder, item_kind, builder.extract_value(value, place))
-            for place, item_kind in enumerate(kind)
+            _uncounted(context, builder, item_kind, builder.extract_value(value, position))
+            for position, item_kind in enumerate(kind)
         ]
         return context.make_tuple(builder, kind, items)
     make = context.make_array(kind)
@@ -115,8 +115,8 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
 
 
 @intrinsic
-def store_word(typing_context: Any, buffer: Any, place: Any, word: Any) -> Any:
-    """Write eight bytes from any place of a byte array on."""
+def store_word(typing_context: Any, buffer: Any, position: Any, word: Any) -> Any:
+    """Write eight bytes from any position of a byte array on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -128,8 +128,8 @@ def store_word(typing_context: Any, buffer: Any, place: Any, word: Any) -> Any:
 
 
 @intrinsic
-def load_word(typing_context: Any, buffer: Any, place: Any) -> Any:
-    """The eight bytes from any place of a byte array on."""
+def load_word(typing_context: Any, buffer: Any, position: Any) -> Any:
+    """The eight bytes from any position of a byte array on."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
@@ -140,7 +140,7 @@ def load_word(typing_context: Any, buffer: Any, place: Any) -> Any:
 
 
 @intrinsic
-def fetch_and_add(typing_context: Any, shared: Any, place: Any, amount: Any) -> Any:
+def fetch_and_add(typing_context: Any, shared: Any, position: Any, amount: Any) -> Any:
     """Add to a counter in one step that no other thread can interrupt; return what it was."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -151,7 +151,7 @@ def fetch_and_add(typing_context: Any, shared: Any, place: Any, amount: Any) -> 
 
 
 @intrinsic
-def fetch(typing_context: Any, shared: Any, place: Any) -> Any:
+def fetch(typing_context: Any, shared: Any, position: Any) -> Any:
     """A counter as other threads left it last."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
@@ -162,7 +162,7 @@ def fetch(typing_context: Any, shared: Any, place: Any) -> Any:
 
 
 @intrinsic
-def exchange(typing_context: Any, shared: Any, place: Any, value: Any) -> Any:
+def exchange(typing_context: Any, shared: Any, position: Any, value: Any) -> Any:
     """Write a value and return what was there, in one step."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

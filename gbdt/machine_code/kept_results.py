@@ -17,7 +17,8 @@ from numba.core import serialize
 from numba.core.caching import NullCache
 from numba.core.compiler import CompileResult
 
-from dmlgbm.gbdt.machine_code import cache_folders, store
+from dmlgbm.gbdt.machine_code import cache_folders
+from dmlgbm.gbdt.machine_code.code_version import own_version
 from dmlgbm.gbdt.machine_code.compilation_counts import counts
 from dmlgbm.gbdt.machine_code.kernel import Kernel
 from dmlgbm.gbdt.machine_code.kernel_road import say_that_results_are_not_kept
@@ -33,7 +34,7 @@ class KeptResults(NullCache):
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
-        self._folder = store.folder(kernel.sources)
+        self._folder = own_version(kernel.sources).folder
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
         """A result from disk; None if there is none that can be used."""

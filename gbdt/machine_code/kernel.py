@@ -15,7 +15,7 @@ from typing import Any
 
 from dmlgbm.gbdt.machine_code.argument_types import Signature, signature_of, type_texts
 from dmlgbm.gbdt.machine_code.named_object import name_of
-from dmlgbm.gbdt.machine_code.store import KernelTypes
+from dmlgbm.gbdt.machine_code.object_files import KernelTypes
 
 
 class Kernel:

@@ -13,12 +13,12 @@ from functools import cache
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
-from dmlgbm.gbdt.machine_code import store
+from dmlgbm.gbdt.machine_code import object_files
 from dmlgbm.gbdt.machine_code.compilation_counts import counts
 from dmlgbm.gbdt.machine_code.elf_object import LoadedObject
 from dmlgbm.gbdt.machine_code.kernel_road import say_that_numba_takes_over, uses_object_files
 from dmlgbm.gbdt.machine_code.numba_parts import ENVIRONMENT_MODULE, ENVIRONMENT_PREFIX
-from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
+from dmlgbm.gbdt.machine_code.object_files import KernelTypes, MachineCode
 from dmlgbm.gbdt.machine_code.symbols import address_of, numba_extension
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def prepare(kernel: Kernel, wanted: KernelTypes) -> None:
     if not uses_object_files():
         return
     try:
-        if store.read(wanted) is None:
+        if object_files.read(wanted) is None:
             from dmlgbm.gbdt.machine_code.compile_service import the_service
 
             the_service().request(wanted)
@@ -74,7 +74,7 @@ def prepare(kernel: Kernel, wanted: KernelTypes) -> None:
 
 
 def _load(wanted: KernelTypes) -> tuple[LoadedObject, MachineCode]:
-    code = store.read(wanted)
+    code = object_files.read(wanted)
     if code is None:
         from dmlgbm.gbdt.machine_code.compile_service import the_service
 

@@ -15,6 +15,10 @@ HELPER_MODULES = {"NRT_": "core.runtime._nrt_python", "numba_": "_helperlib"}
 ENVIRONMENT_MODULE = "_dynfunc"
 ENVIRONMENT_PREFIX = "_ZN08NumbaEnv"
 
+# The first and the last version between which object files that one has made run with another: what the modules above
+# offer is the same in all of them, and so is how kernels call each other. (`code_version`)
+SAME_RUNTIME = ((0, 60), (0, 68))
+
 # Both ways to compile: types by name, and the code generator's words for our intrinsics. Also the option
 # `no_cfunc_wrapper` of `numba.jit`. (`numba_functions`, `intrinsics`, `collectives/kernels/intrinsics`)
 TO_WRITE_KERNELS = (
@@ -33,6 +37,8 @@ TO_MAKE_OBJECT_FILES = (
     "numba.core.cgutils",
     "numba.core.codegen.CPUCodeLibrary._optimize_final_module",
     "numba.core.codegen.JITCPUCodegen._add_module",
+    "numba.core.codegen.JITCPUCodegen._get_host_cpu_features",
+    "numba.core.codegen.JITCPUCodegen._get_host_cpu_name",
     "numba.core.codegen.JITCPUCodegen._library_class",
     "numba.core.codegen.JITCPUCodegen.set_env",
     "numba.core.codegen.JITCodeLibrary._finalize_specific",

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
 import tarfile
-import zipfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from dmlgbm.gbdt.machine_code.cache_folders import folder_to_write
+from tests.reference.built_wheels import (
+    ROOT,
+    SECONDS,
+    WITHOUT_MACHINE_CODE,
+    build,
+    files_of_wheel,
+    install,
+    new_environment,
+    run,
+)
 from tests.reference.page_blocks import write_program
 
-ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("collectives", "dask_backend", "gbdt", "neural", "sklearn_api", "spark_backend", "tuning")
-SECONDS = 400
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(2 * SECONDS)]
 
 # Fits, a search and ranks, each with processes of their own; with an empty cache also those that compile.
@@ -42,37 +47,8 @@ if __name__ == "__main__":
 """
 
 
-def run(*command: str | Path, folder: Path = ROOT, **environment: str) -> str:
-    """What the command prints. Nothing but the interpreter's environment tells it where modules are."""
-    known = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PIP_REQUIRE_VIRTUALENV")}
-    completed = subprocess.run(
-        [str(part) for part in command],
-        cwd=folder,
-        env=known | environment,
-        capture_output=True,
-        text=True,
-        timeout=SECONDS,
-        check=False,
-    )
-    assert completed.returncode == 0, completed.stdout + completed.stderr
-    return completed.stdout
-
-
-def build(checkout: Path, folder: Path, target: str) -> Path:
-    run(sys.executable, "-m", "hatchling", "build", "--target", target, "--directory", folder, folder=checkout)
-    (built,) = folder.iterdir()
-    return built
-
-
-def files_of_wheel(wheel: Path) -> dict[str, bytes]:
-    with zipfile.ZipFile(wheel) as archive:
-        names = [entry.filename for entry in archive.infolist() if not entry.is_dir()]
-        assert [name for name, count in Counter(names).items() if count > 1] == []
-        return {name: archive.read(name) for name in names}
-
-
 def files_of_package() -> dict[str, bytes]:
-    """What the checkout holds below `dmlgbm`, its links followed."""
+    """What the checkout holds below `dmlgbm`, its symbolic links followed."""
     found = {}
     for folder, folders, names in os.walk(ROOT / "dmlgbm", followlinks=True):
         folders[:] = [name for name in folders if name != "__pycache__"]
@@ -84,28 +60,12 @@ def files_of_package() -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return build(ROOT, tmp_path_factory.mktemp("wheel"), "wheel")
+    return build(ROOT, tmp_path_factory.mktemp("wheel"), "wheel", **WITHOUT_MACHINE_CODE)
 
 
 @pytest.fixture(scope="module")
 def source_archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(ROOT, tmp_path_factory.mktemp("sdist"), "sdist")
-
-
-def new_environment(folder: Path) -> Path:
-    """The interpreter of an empty environment that finds the libraries of the running one, but not this checkout."""
-    run(sys.executable, "-m", "venv", "--without-pip", folder)
-    python = folder / "bin" / "python"
-    libraries = [path for path in sys.path if Path(path).name in ("site-packages", "dist-packages")]
-    own = Path(run(python, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))").strip())
-    # Plain lines: the .pth files of those folders, that of an editable install among them, are not read.
-    (own / "libraries.pth").write_text("\n".join(libraries) + "\n", encoding="utf-8")
-    return python
-
-
-def install(python: Path, *what: str | Path) -> None:
-    options = ["--quiet", "--no-deps", "--no-index", "--no-build-isolation", "--force-reinstall"]
-    run(sys.executable, "-m", "pip", "--python", python, "install", *options, *what, folder=python.parent)
 
 
 @pytest.fixture(scope="module")
@@ -160,7 +120,8 @@ def test_wheel_built_from_the_source_archive_is_the_same(wheel: Path, source_arc
     with tarfile.open(source_archive) as archive:
         archive.extractall(tmp_path / "sources", filter="data")
     (sources,) = (tmp_path / "sources").iterdir()
-    assert files_of_wheel(build(sources, tmp_path / "wheel", "wheel")) == files_of_wheel(wheel)
+    again = build(sources, tmp_path / "wheel", "wheel", **WITHOUT_MACHINE_CODE)
+    assert files_of_wheel(again) == files_of_wheel(wheel)
 
 
 def test_editable_install_imports_every_room_from_the_checkout(tmp_path: Path) -> None:

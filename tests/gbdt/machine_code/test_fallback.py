@@ -14,11 +14,12 @@ import numpy as np
 import pytest
 
 from dmlgbm.gbdt.kernels.binning import search_bins
-from dmlgbm.gbdt.machine_code import cache_folders, kernel_road, loader, store
+from dmlgbm.gbdt.machine_code import cache_folders, kernel_road, loader, object_files
 from dmlgbm.gbdt.machine_code.argument_types import signature_of, type_texts
+from dmlgbm.gbdt.machine_code.code_version import own_version
 from dmlgbm.gbdt.machine_code.elf_object import LoadedObject, can_load_objects
 from dmlgbm.gbdt.machine_code.kernel import Kernel
-from dmlgbm.gbdt.machine_code.store import KernelTypes
+from dmlgbm.gbdt.machine_code.object_files import KernelTypes
 from tests.gbdt.machine_code.small_fits import Told, run_small_fits
 
 pytestmark = [
@@ -41,7 +42,7 @@ def wanted_search() -> KernelTypes:
 def sound(tmp_path_factory: pytest.TempPathFactory) -> tuple[Told, Path]:
     """What the fits tell when nothing is wrong, and a folder with all their kernels."""
     cache = tmp_path_factory.mktemp("sound")
-    folder = store.folder(wanted_search().sources)
+    folder = own_version(wanted_search().sources).folder
     for base in cache_folders.base_folders():
         if (base / folder).is_dir():
             # Other tests have compiled the kernel for other types: only what the fits call is to be there.
@@ -115,8 +116,8 @@ def with_unknown_relocations(data: bytes) -> bytes:
     for entry in range(table, table + 64 * int.from_bytes(data[60:62], "little"), 64):
         if int.from_bytes(data[entry + 4 : entry + 8], "little") == 4:
             offset, size = (int.from_bytes(data[entry + at : entry + at + 8], "little") for at in (24, 32))
-            for place in range(offset, offset + size, 24):
-                changed[place + 8 : place + 12] = (9).to_bytes(4, "little")
+            for position in range(offset, offset + size, 24):
+                changed[position + 8 : position + 12] = (9).to_bytes(4, "little")
     return bytes(changed)
 
 
@@ -202,7 +203,7 @@ def test_no_exception_on_the_way_to_machine_code_gets_through(
     def fail(wanted: KernelTypes) -> None:
         raise error
 
-    monkeypatch.setattr(store, "read", fail)
+    monkeypatch.setattr(object_files, "read", fail)
     monkeypatch.setattr(kernel_road, "_warned", [])
     assert isinstance(search_bins, Kernel)
     loader.prepare(search_bins, wanted_search())
@@ -218,25 +219,25 @@ def test_no_exception_on_the_way_to_machine_code_gets_through(
 
 def test_loading_an_object_file_that_is_cut_or_changed_anywhere_never_ends_the_process() -> None:
     search_bins(np.zeros(1), np.full(255, np.inf), 1, np.zeros(1, np.uint8))
-    code = store.read(wanted_search())
+    code = object_files.read(wanted_search())
     assert code is not None
     data = code.object_file
     for length in range(0, len(data), 61):
         with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is, `entry_point` takes it
             LoadedObject(data[:length], lambda name: 1)
-    for place in range(0, len(data), 13):
+    for position in range(0, len(data), 13):
         with contextlib.suppress(Exception):
-            LoadedObject(data[:place] + bytes([data[place] ^ 0xFF]) + data[place + 1 :], lambda name: 1)
+            LoadedObject(data[:position] + bytes([data[position] ^ 0xFF]) + data[position + 1 :], lambda name: 1)
     assert LoadedObject(data, lambda name: 1).addresses[code.entry_from_python]
 
 
 def test_file_of_other_types_under_a_kernels_name_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_folders, "base_folders", lambda: (tmp_path,))
     monkeypatch.setattr(cache_folders, "folder_to_write", cache_folders.folder_to_write.__wrapped__)
-    monkeypatch.setattr(store, "_said", [])
+    monkeypatch.setattr(object_files, "_said", [])
     wanted = wanted_search()
     other = KernelTypes(wanted.kernel, (("scalar", "int64"),))
-    store.write(other, store.MachineCode(b"code", "from_python", "from_kernels", ()))
+    object_files.write(other, object_files.MachineCode(b"code", "from_python", "from_kernels", ()))
     (path,) = tmp_path.rglob("*.o")
     path.rename(path.with_name(f"{wanted.label}.o"))
-    assert store.read(wanted) is None
+    assert object_files.read(wanted) is None

@@ -76,6 +76,7 @@ def as_stranger(program: str, sources: Path = ROOT, **environment: str) -> subpr
 
 @pytest.fixture(autouse=True, scope="module")
 def _kernel_is_new() -> Iterator[None]:
+    forget_beside_sources()
     yield
     forget_beside_sources()
 
@@ -235,7 +236,7 @@ def test_code_behind_a_strangers_link_is_not_used_even_if_the_files_are_the_user
     link.parent.mkdir(parents=True)
     link.symlink_to(tmp_path / "elsewhere" / link.relative_to(tmp_path / "seen"))
     keep_below(base, monkeypatch)
-    if place != "version":  # a link of the user's own may lead to another disk
+    if place != "version":  # a symbolic link of the user's own may lead to another disk
         assert cache_folders.read_file("version", "kernel.o") == b"code"
     os.chown(link, STRANGER, STRANGER, follow_symlinks=False)
     assert cache_folders.read_file("version", "kernel.o") is None

@@ -18,7 +18,7 @@ import pytest
 from dmlgbm.gbdt.kernels.binning import search_bins
 from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
 from dmlgbm.gbdt.kernels.layout import FEATURE, NODE, Buffers
-from dmlgbm.gbdt.machine_code import cache_folders, store
+from dmlgbm.gbdt.machine_code import cache_folders, object_files
 from dmlgbm.gbdt.machine_code.argument_types import (
     as_json,
     digest_of,
@@ -30,7 +30,7 @@ from dmlgbm.gbdt.machine_code.argument_types import (
 )
 from dmlgbm.gbdt.machine_code.elf_object import LoadedObject, ObjectFileError, can_load_objects
 from dmlgbm.gbdt.machine_code.kernel import Intrinsic, Kernel
-from dmlgbm.gbdt.machine_code.store import KernelTypes, MachineCode
+from dmlgbm.gbdt.machine_code.object_files import KernelTypes, MachineCode
 from dmlgbm.gbdt.machine_code.symbols import address_of
 
 pytestmark = pytest.mark.processes
@@ -256,7 +256,7 @@ def test_what_is_no_object_file_is_refused(data: bytes) -> None:
 @needs_loader
 def test_object_file_with_an_unknown_relocation_is_refused() -> None:
     search_bins(np.zeros(1), np.full(255, np.inf), 1, np.zeros(1, np.uint8))
-    code = store.read(wanted_search())
+    code = object_files.read(wanted_search())
     assert code is not None
     with pytest.raises(ObjectFileError, match="relocation of type 9"):
         LoadedObject(with_relocations_of_type(code.object_file, 9), lambda name: 1)
@@ -269,8 +269,8 @@ def with_relocations_of_type(data: bytes, kind: int) -> bytes:
         entry = table + number * 64
         if int.from_bytes(data[entry + 4 : entry + 8], "little") == 4:
             offset, size = (int.from_bytes(data[entry + at : entry + at + 8], "little") for at in (24, 32))
-            for place in range(offset, offset + size, 24):
-                changed[place + 8 : place + 12] = kind.to_bytes(4, "little")
+            for position in range(offset, offset + size, 24):
+                changed[position + 8 : position + 12] = kind.to_bytes(4, "little")
     return bytes(changed)
 
 
@@ -279,14 +279,14 @@ def keep_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache_folders, "folder_to_write", cache_folders.folder_to_write.__wrapped__)
 
 
-def test_store_gives_back_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_object_files_give_back_what_was_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     keep_in(tmp_path / "new", monkeypatch)
     wanted = wanted_search()
     called = KernelTypes("module:function", (("scalar", "int64"),))
     code = MachineCode(b"code\nwith lines", "from_python", "from_kernels", (called,))
-    assert store.read(wanted) is None
-    store.write(wanted, code)
-    assert store.read(wanted) == code
+    assert object_files.read(wanted) is None
+    object_files.write(wanted, code)
+    assert object_files.read(wanted) == code
 
 
 @pytest.mark.parametrize("damage", [lambda data: data[:-1], lambda data: b"", lambda data: data[:-4] + b"away"])
@@ -294,7 +294,7 @@ def test_damaged_file_counts_as_none(
     damage: Callable[[bytes], bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     keep_in(tmp_path, monkeypatch)
-    store.write(wanted_search(), MachineCode(b"some code", "from_python", "from_kernels", ()))
+    object_files.write(wanted_search(), MachineCode(b"some code", "from_python", "from_kernels", ()))
     (path,) = tmp_path.glob("*/*.o")
     path.write_bytes(damage(path.read_bytes()))
-    assert store.read(wanted_search()) is None
+    assert object_files.read(wanted_search()) is None
