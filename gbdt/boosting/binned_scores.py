@@ -21,13 +21,13 @@ from dmlgbm.gbdt.model.tree import Tree
 def add_trees(dataset: Dataset, trees: Sequence[Tree], scores: npt.NDArray[np.float64]) -> None:
     """Add trees, in the order they were grown, to scores [output, row]; tree t adds to output t % n_outputs."""
     rows, scratch = np.empty(dataset.n_rows, np.uint32), np.empty(dataset.n_rows, np.uint32)
-    labels, goes_left = np.empty(dataset.n_rows, np.uint32), np.empty(65_536, np.uint8)
+    labels, directions = np.empty(dataset.n_rows, np.uint32), dataset.empty_directions()
     for number, tree in enumerate(trees):
         over_bins, splits, leaves = _over_bins(dataset, tree)
         n_nodes = len(over_bins.nodes)
         of_nodes = NodeRows(rows, scratch, np.zeros(n_nodes, np.int64), np.zeros(n_nodes, np.int64))
         rows[:] = np.arange(dataset.n_rows, dtype=np.uint32)
-        route_rows(dataset.binned, over_bins, splits, goes_left, of_nodes)
+        route_rows(dataset.binned, over_bins, splits, directions, of_nodes)
         label_rows(rows, of_nodes.starts[leaves], of_nodes.counts[leaves], 0, labels)
         add_to_rows(labels, tree.leaf_value, 0, dataset.n_rows, scores[number % len(scores)])
 
@@ -43,21 +43,21 @@ def _over_bins(dataset: Dataset, tree: Tree) -> tuple[TreeNodes, npt.NDArray[np.
                 splits[child] = node
             else:
                 leaves[~child] = node
-    places = np.searchsorted(dataset.plan.features, tree.feature)
+    positions = np.searchsorted(dataset.plan.features, tree.feature)
     nodes["left"][splits] = 2 * np.arange(tree.n_nodes) + 1
-    nodes["feature"][splits] = places
+    nodes["feature"][splits] = positions
     nodes["missing_left"][splits] = tree.missing_left
     lengths = np.diff(tree.category_start)
     categories = np.zeros((len(nodes), int(lengths.max(initial=0)) + 1), np.int32)
     for k, node in enumerate(splits.tolist()):
         if not tree.categorical[k]:
-            first = dataset.first_bounds[places[k]]
-            n_bounds = int(dataset.plan.layout["missing_bin"][places[k]])
+            first = dataset.first_bounds[positions[k]]
+            n_bounds = int(dataset.plan.layout["missing_bin"][positions[k]])
             nodes["bin"][node] = np.searchsorted(dataset.bounds[first : first + n_bounds], tree.threshold[k])
             continue
         codes = tree.categories[tree.category_start[k] : tree.category_start[k + 1]]
         if tree.missing_left[k]:
-            codes = np.append(codes, dataset.plan.layout["missing_bin"][places[k]])
+            codes = np.append(codes, dataset.plan.layout["missing_bin"][positions[k]])
         nodes["bin"][node], nodes["n_categories"][node] = -1, len(codes)
         categories[node, : len(codes)] = codes
     return TreeNodes(nodes, categories), splits, leaves

@@ -81,8 +81,8 @@ class Evaluator:
 
     def evaluate(self, new_trees: Booster) -> list[Evaluation]:
         """Add the trees of the last iteration and measure."""
-        for place, rows in enumerate(self._parts):
-            self._scores[place] = new_trees.add_iteration(self._scores[place], rows.table, 0, self._workers)
+        for position, rows in enumerate(self._parts):
+            self._scores[position] = new_trees.add_iteration(self._scores[position], rows.table, 0, self._workers)
         return self.measure(new_trees)
 
     def measure(self, model: Booster) -> list[Evaluation]:
@@ -108,8 +108,8 @@ class Evaluator:
             return {}
         sums = np.zeros((len(means), *ExactMean().sums.shape), np.int64)
         for rows, prediction in zip(self._parts, predictions, strict=True):
-            for place, function in enumerate(means.values()):
-                sums[place] += function.partial_mean(rows.target, prediction, rows.weight, rows.group_starts).sums
+            for position, function in enumerate(means.values()):
+                sums[position] += function.partial_mean(rows.target, prediction, rows.weight, rows.group_starts).sums
         everywhere = self._exchange.reduce_sum(sums)
         return {
             name: function.finish(ExactMean(own))
@@ -124,8 +124,8 @@ class Evaluator:
         values = np.zeros(len(others))
         rows = self._whole.rows
         if prediction is not None and rows is not None:
-            for place, metric in enumerate(others):
-                values[place] = metric.function(rows.target, prediction, rows.weight, rows.group_starts)
+            for position, metric in enumerate(others):
+                values[position] = metric.function(rows.target, prediction, rows.weight, rows.group_starts)
         decided = self._exchange.broadcast(values)
         return {metric.name: float(value) for metric, value in zip(others, decided, strict=True)}
 
@@ -141,11 +141,11 @@ class _WholeSet:
         stretches = exchange.gather(own.T)
         self._order: list[tuple[int, int, int]] = []  # (rank, start, stop) in the order of rows
         if stretches is not None:
-            placed = []
+            numbered = []
             for rank, (firsts, lengths) in enumerate(stretches):
                 ends = np.cumsum(lengths)
-                placed += list(zip(firsts, [rank] * len(firsts), ends - lengths, ends, strict=True))
-            self._order = [(rank, int(start), int(stop)) for _, rank, start, stop in sorted(placed)]
+                numbered += list(zip(firsts, [rank] * len(firsts), ends - lengths, ends, strict=True))
+            self._order = [(rank, int(start), int(stop)) for _, rank, start, stop in sorted(numbered)]
         here = [part.rows for part in parts]
         target = self._collected([rows.target for rows in here])
         given = [any(rows.weight is not None for rows in here), any(rows.group_starts is not None for rows in here)]

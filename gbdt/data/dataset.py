@@ -12,11 +12,11 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.bin_sample import ROWS_FOR_PLAN, ColumnSummary, cut, repeats_of, sampled_feature, sampled_rows
 from dmlgbm.gbdt.data.feature_bins import FeatureBins, NumericBins
-from dmlgbm.gbdt.data.row_binning import bin_rows, empty_copy_by_column
+from dmlgbm.gbdt.data.row_binning import bin_rows, empty_copy_by_column, stored
 from dmlgbm.gbdt.data.row_numbers import Segment, whole_table
 from dmlgbm.gbdt.data.storage_plan import StoragePlan, plan_storage
 from dmlgbm.gbdt.data.table import Table
-from dmlgbm.gbdt.kernels.layout import BinnedTable, BinStorage
+from dmlgbm.gbdt.kernels.layout import BinnedTable, BinStorage, Directions
 from dmlgbm.gbdt.parameters import BinningParameters
 from dmlgbm.gbdt.threads import Workers
 
@@ -45,6 +45,11 @@ class Dataset:
         """The rows as kernels take them."""
         return BinnedTable(self.storage, self.plan.layout)
 
+    def empty_directions(self) -> Directions:
+        """Room for what a split says of the rows; for marks only where the rows of sparse entries are listed."""
+        n_marks = (self.n_rows + 7) // 8 if len(self.storage.entry_rows) else 0
+        return Directions(np.empty(65_536, np.uint8), np.zeros(n_marks, np.uint8))
+
 
 def bin_table(
     table: Table, parameters: BinningParameters, workers: Workers, weight: npt.NDArray[np.float64] | None = None
@@ -64,6 +69,6 @@ def bin_table(
         by_column = empty_copy_by_column(table.n_rows, len(plan.narrow_columns))
         rows, clashing = bin_rows(table, bins, plan, workers, by_column)
         if rows is not None:
-            storage = BinStorage(rows.narrow, by_column, *rows[1:], plan.positions, plan.tiles, plan.tile_features)
+            storage = stored(rows, by_column, plan)
             return Dataset(storage, plan, tuple(bins), table.n_rows, whole_table(table.n_rows))
         never_shared |= clashing

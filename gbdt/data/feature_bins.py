@@ -134,9 +134,9 @@ def _cuts_of_full_bins(
     rows_below = np.cumsum(counts)[np.searchsorted(values, cuts, "right") - 1]
     kept: list[int] = []
     closed, n_rows = 0, int(counts.sum())
-    for place, below in enumerate(rows_below.tolist()):
+    for position, below in enumerate(rows_below.tolist()):
         if below - closed >= least and n_rows - below >= least:
-            kept.append(place)
+            kept.append(position)
             closed = below
     return cuts[kept]
 
@@ -171,9 +171,9 @@ def _distinct_repeated(
     values = sampled.astype(np.float64)
     present = ~np.isnan(values)
     # Adding zero turns -0.0 into 0.0.
-    distinct, places = np.unique(values[present] + 0.0, return_inverse=True)
+    distinct, positions = np.unique(values[present] + 0.0, return_inverse=True)
     counts = np.zeros(len(distinct), np.int64)
-    np.add.at(counts, places, repeats[present])
+    np.add.at(counts, positions, repeats[present])
     counted = counts > 0
     return distinct[counted], counts[counted]
 
@@ -183,9 +183,9 @@ def _distinct_of_sparse(
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
     if repeats is not None:
         rows = np.arange(column.n_rows, dtype=np.uint32)[sample]
-        _, places, own = np.intersect1d(rows, column.rows, assume_unique=True, return_indices=True)
+        _, positions, own = np.intersect1d(rows, column.rows, assume_unique=True, return_indices=True)
         everything = np.zeros(len(rows), column.values.dtype)
-        everything[places] = column.values[own]
+        everything[positions] = column.values[own]
         return _distinct_repeated(everything, repeats)
     if isinstance(sample, slice):
         stored, n_sampled = column.values, column.n_rows

@@ -27,11 +27,10 @@ from dmlgbm.gbdt.data.bin_sample import (
 )
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.feature_bins import FeatureBins
-from dmlgbm.gbdt.data.row_binning import BinnedRows, bin_rows, empty_copy_by_column
+from dmlgbm.gbdt.data.row_binning import BinnedRows, bin_rows, empty_copy_by_column, stored
 from dmlgbm.gbdt.data.row_numbers import placed_in_turn
 from dmlgbm.gbdt.data.storage_plan import StoragePlan, plan_storage
 from dmlgbm.gbdt.data.table import Table
-from dmlgbm.gbdt.kernels.layout import BinStorage
 from dmlgbm.gbdt.threads import Workers
 
 __all__ = [
@@ -123,8 +122,7 @@ def assembled(plan: BinningPlan, partitions: list[BinnedPartition]) -> Dataset:
             starts[tile, start:end] = own_starts[:-1] + (cursor[tile] - own_starts[0])
             entries[cursor[tile] : cursor[tile] + len(own)] = own
             cursor[tile] += len(own)
-    layout = plan.storage
-    storage = BinStorage(narrow, by_column, wide, starts, entries, layout.positions, layout.tiles, layout.tile_features)
+    storage = stored(BinnedRows(narrow, wide, starts, entries), by_column, plan.storage)
     return Dataset(storage, plan.storage, plan.bins, n_rows, placed_in_turn(stretches))
 
 

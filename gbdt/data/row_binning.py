@@ -15,13 +15,16 @@ import numpy.typing as npt
 from dmlgbm.gbdt.data.feature_bins import CategoricalBins, FeatureBins, NumericBins
 from dmlgbm.gbdt.data.storage_plan import StoragePlan
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
-from dmlgbm.gbdt.kernels.binning import fill_sparse_entries
+from dmlgbm.gbdt.kernels.binning import fill_sparse_entries, list_rows_by_value
+from dmlgbm.gbdt.kernels.layout import BinStorage
 from dmlgbm.gbdt.threads import Workers
 
 _BLOCK_ROWS = 16_384
 # With more columns, histograms take so long that partition does not matter, and the copy is most of the memory.
 _MOST_COLUMNS_COPIED = 128
 _GROUP_COLUMNS = 64
+# With more sparse entries a row, too, histograms take most of the time, and a list of four bytes an entry most memory.
+_MOST_ENTRIES_LISTED = 32
 
 
 class BinnedRows(NamedTuple):
@@ -78,6 +81,34 @@ def bin_rows(
 def empty_copy_by_column(n_rows: int, n_columns: int) -> npt.NDArray[np.uint8]:
     """Room for one-byte columns, column by column, or for none where a copy is not worth its memory."""
     return np.empty((n_columns if n_columns <= _MOST_COLUMNS_COPIED else 0, n_rows), np.uint8)
+
+
+def stored(rows: BinnedRows, by_column: npt.NDArray[np.uint8], plan: StoragePlan) -> BinStorage:
+    """Rows as kernels take them, with the lists that make partition faster where entries are few."""
+    return BinStorage(
+        rows.narrow,
+        by_column,
+        rows.wide,
+        rows.sparse_starts,
+        rows.sparse_entries,
+        *_rows_by_value(rows, plan),
+        plan.positions,
+        plan.tiles,
+        plan.tile_features,
+    )
+
+
+def _rows_by_value(rows: BinnedRows, plan: StoragePlan) -> tuple[npt.NDArray[np.uint32], npt.NDArray[np.int64]]:
+    """The rows of all sparse entries by stored value, and where each list starts; nothing if it is not worth it."""
+    n_rows = len(rows.narrow)
+    if not 0 < len(rows.sparse_entries) <= _MOST_ENTRIES_LISTED * n_rows:
+        return np.empty(0, np.uint32), np.empty(0, np.int64)
+    first_position = int(plan.positions[len(plan.narrow_columns) + len(plan.wide_columns)])
+    bases = plan.positions[len(plan.narrow_columns) + len(plan.wide_columns) :].astype(np.int64) - first_position
+    starts = np.zeros(plan.n_positions - first_position + 1, np.int64)
+    listed = np.empty(len(rows.sparse_entries), np.uint32)
+    list_rows_by_value(rows.sparse_starts, rows.sparse_entries, bases, starts, listed)
+    return listed, starts
 
 
 def bins_of_rows(column: Column, bins: FeatureBins, start: int, stop: int, out: npt.NDArray[np.generic]) -> None:

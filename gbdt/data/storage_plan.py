@@ -42,7 +42,7 @@ class StoragePlan:
 
     layout: RecordArray
     features: npt.NDArray[np.int64]
-    narrow_columns: tuple[tuple[int, ...], ...]  # places in `features` that share a column
+    narrow_columns: tuple[tuple[int, ...], ...]  # indices into `features` that share a column
     wide_columns: tuple[int, ...]
     sparse_tiles: tuple[tuple[int, ...], ...]
     positions: npt.NDArray[np.uint32]
@@ -57,7 +57,7 @@ def plan_storage(
     features: Sequence[int],
     never_shared: frozenset[int],
 ) -> StoragePlan:
-    """Decide the place of every feature in `features`; those in `never_shared` get columns of their own."""
+    """Decide where every feature in `features` is stored; those in `never_shared` get columns of their own."""
     shared = _shared_columns(bins, sampled, [f for f in features if f not in never_shared])
     sharing = {feature for column in shared for feature in column}
     alone = [f for f in features if f not in sharing]
@@ -114,7 +114,7 @@ def _laid_out(
     wide: Sequence[int],
     tiles: Sequence[Sequence[int]],
 ) -> StoragePlan:
-    place = {feature: k for k, feature in enumerate(features)}
+    index_of = {feature: k for k, feature in enumerate(features)}
     layout = np.zeros(len(features), FEATURE)
     positions: list[int] = []
     position = 0
@@ -131,7 +131,7 @@ def _laid_out(
             value = 1 if implicit and storage == NARROW else 0
             for feature in members:
                 stored = bins[feature].n_bins - (1 if implicit else 0)
-                layout[place[feature]] = (
+                layout[index_of[feature]] = (
                     position + value,
                     storage,
                     column,
@@ -147,9 +147,9 @@ def _laid_out(
     return StoragePlan(
         layout=layout,
         features=np.array(features, np.int64),
-        narrow_columns=tuple(tuple(place[f] for f in column) for column in narrow),
-        wide_columns=tuple(place[f] for f in wide),
-        sparse_tiles=tuple(tuple(place[f] for f in tile) for tile in tiles),
+        narrow_columns=tuple(tuple(index_of[f] for f in column) for column in narrow),
+        wide_columns=tuple(index_of[f] for f in wide),
+        sparse_tiles=tuple(tuple(index_of[f] for f in tile) for tile in tiles),
         positions=np.array(positions, np.uint32),
         n_positions=position,
         tiles=cut,

@@ -65,8 +65,8 @@ class SparseColumn:
         return self.n_rows
 
     def take(self, rows: RowNumbers) -> SparseColumn:
-        _, places, stored = np.intersect1d(rows, self.rows, assume_unique=True, return_indices=True)
-        return SparseColumn(places, self.values[stored], len(rows))
+        _, positions, stored = np.intersect1d(rows, self.rows, assume_unique=True, return_indices=True)
+        return SparseColumn(positions, self.values[stored], len(rows))
 
     def slice(self, start: int, stop: int) -> SparseColumn:
         first, last = np.searchsorted(self.rows, (start, stop))

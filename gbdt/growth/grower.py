@@ -18,7 +18,16 @@ from dmlgbm.gbdt.growth.quantisation import Quantised
 from dmlgbm.gbdt.growth.sampling import chosen_features
 from dmlgbm.gbdt.growth.split_rules import split_rules
 from dmlgbm.gbdt.kernels.compiler import for_types_of, prepare
-from dmlgbm.gbdt.kernels.layout import NODE, PACKING, SPLIT_RULES, Buffers, PackedGradients, TreeNodes, TreeSpace
+from dmlgbm.gbdt.kernels.layout import (
+    NODE,
+    PACKING,
+    SPLIT_RULES,
+    Buffers,
+    Directions,
+    PackedGradients,
+    TreeNodes,
+    TreeSpace,
+)
 from dmlgbm.gbdt.kernels.leaf_values import Labels
 from dmlgbm.gbdt.kernels.shared_state import (
     EVERY_ROW,
@@ -28,10 +37,10 @@ from dmlgbm.gbdt.kernels.shared_state import (
     N_FEATURES,
     N_FREE,
     N_IN_FLIGHT,
-    N_ORDERS,
+    N_INSTRUCTIONS,
     N_PARTS,
-    N_PLACES,
     N_ROWS,
+    N_SHARED_WORDS,
     N_THREADS,
     ROWS_WORTH_SHARING,
 )
@@ -46,16 +55,16 @@ _CELLS_WORTH_A_THREAD = 65_536
 _ROWS_WORTH_SHARING = 65_536
 
 
-def search_buffers(plan: StoragePlan, num_leaves: int) -> Buffers:
+def search_buffers(dataset: Dataset, num_leaves: int) -> Buffers:
     """Scratch space of one thread."""
-    layout = plan.layout
+    plan, layout = dataset.plan, dataset.plan.layout
     n_bins = max(int(layout["bins"].max(initial=1)), len(layout)) + 1
     return Buffers(
         sums=np.empty((4, n_bins), np.int64),
         gains=np.empty(n_bins, np.float64),
         order=np.empty(max(n_bins, num_leaves + 1), np.int64),
         usable=np.empty((2, len(layout)), np.uint8),
-        goes_left=np.empty(65_536, np.uint8),
+        directions=dataset.empty_directions(),
         block=np.empty(plan.n_positions, np.int64),
     )
 
@@ -67,9 +76,9 @@ def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int) ->
     max_splits = (parameters.num_leaves - 1) * (2 if n_threads > 1 else 1)
     n_nodes = 2 * max_splits + 1
     n_slots = max_splits + 2 + n_threads
-    orders = np.zeros(N_ORDERS, np.int64)
-    orders[MAX_LEAVES], orders[LEVEL_WISE] = parameters.num_leaves, parameters.grow_policy == "depthwise"
-    orders[N_THREADS] = n_threads
+    instructions = np.zeros(N_INSTRUCTIONS, np.int64)
+    instructions[MAX_LEAVES], instructions[LEVEL_WISE] = parameters.num_leaves, parameters.grow_policy == "depthwise"
+    instructions[N_THREADS] = n_threads
     return TreeSpace(
         table=dataset.binned,
         gradients=PackedGradients(np.zeros(1, PACKING), np.empty((2, n_rows), np.int64)),
@@ -80,12 +89,13 @@ def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int) ->
         # Untouched slots cost no memory: the operating system hands out pages on first use. The last ones take what
         # each thread sums of a leaf that several share.
         pool=np.empty((n_slots + n_threads - 1, 3, plan.n_positions), np.int64),
+        hopeless=np.empty((n_slots, len(plan.features)), np.uint8),
         tree=TreeNodes(np.zeros(n_nodes, NODE), np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)),
-        goes_left=np.empty(65_536, np.uint8),
+        directions=Directions(np.empty(65_536, np.uint8), np.zeros(0, np.uint8)),
         free_slots=np.empty(n_slots, np.int64),
         chosen=np.empty(parameters.num_leaves, np.int64),
-        shared=np.empty(N_PLACES, np.int64),
-        orders=orders,
+        shared=np.empty(N_SHARED_WORDS, np.int64),
+        instructions=instructions,
     )
 
 
@@ -107,7 +117,7 @@ class TreeGrower:
         cells = dataset.n_rows * max(1, len(dataset.plan.features))
         n_threads = max(1, min(workers.n_threads, cells // _CELLS_WORTH_A_THREAD))
         self._space = tree_space(dataset, parameters, n_threads)
-        self._buffers = [search_buffers(dataset.plan, parameters.num_leaves) for _ in range(n_threads)]
+        self._buffers = [search_buffers(dataset, parameters.num_leaves) for _ in range(n_threads)]
         self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self._followers: list[Thread] = []
         # By far the largest kernels: on a new machine they are compiled while gradients are computed.
@@ -121,7 +131,7 @@ class TreeGrower:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._followers:
-            end_turns(self._space.orders)
+            end_turns(self._space.instructions)
         for follower in self._followers:
             follower.join()
 
@@ -135,7 +145,7 @@ class TreeGrower:
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
             self._space.rows[:n_rows] = bag
-        self._give_orders(quantised, tree, n_rows, bag is None)
+        self._write_instructions(quantised, tree, n_rows, bag is None)
         self._clear_state()
         self._start_followers()
         if self._lead is None:  # always the same arrays: their types are looked at once
@@ -153,7 +163,7 @@ class TreeGrower:
         """Write the leaf of every row outside the bag to the tree's labels."""
         label_others(grown, self._dataset, bag)
 
-    def _give_orders(self, quantised: Quantised, tree: int, n_rows: int, every_row: bool) -> None:
+    def _write_instructions(self, quantised: Quantised, tree: int, n_rows: int, every_row: bool) -> None:
         """Write what is different in every tree."""
         parameters, space = self._parameters, self._space
         features = chosen_features(len(space.features), parameters.colsample_bytree, parameters.seed, tree)
@@ -161,8 +171,8 @@ class TreeGrower:
         space.gradients.packing[:] = quantised.packing
         space.rules[:] = split_rules(parameters, quantised, tree, len(features))
         packed = n_rows <= int(quantised.packing["packed_rows"][0])
-        space.orders[N_ROWS], space.orders[EVERY_ROW] = n_rows, every_row
-        space.orders[N_FEATURES], space.orders[N_PARTS] = len(features), 1 if packed else len(self._buffers)
+        space.instructions[N_ROWS], space.instructions[EVERY_ROW] = n_rows, every_row
+        space.instructions[N_FEATURES], space.instructions[N_PARTS] = len(features), 1 if packed else len(self._buffers)
 
     def _clear_state(self) -> None:
         space = self._space
@@ -191,8 +201,8 @@ class TreeGrower:
         n_threads = len(self._followers) + 1
         say_that_threads_are_missing(len(self._buffers), n_threads)
         del self._buffers[n_threads:]
-        orders = self._space.orders
-        orders[N_THREADS], orders[N_PARTS] = n_threads, min(orders[N_PARTS], n_threads)
+        instructions = self._space.instructions
+        instructions[N_THREADS], instructions[N_PARTS] = n_threads, min(instructions[N_PARTS], n_threads)
 
     def _finished(self, n_rows: int, every_row: bool) -> GrownTree:
         space = self._space

@@ -25,12 +25,12 @@ class GrownTree:
     rows: npt.NDArray[np.uint32]
     starts: IntArray  # where in `rows` each node's rows start that are here
     counts: IntArray
-    labels: Labels  # the place in `leaves` of each row's leaf
+    labels: Labels  # the position in `leaves` of each row's leaf
     no_leaf: int  # the label of rows that the tree was not grown on
 
     @property
     def nodes(self) -> RecordArray:
-        """NODE records; splits and leaves are places in them."""
+        """NODE records; splits and leaves are positions in them."""
         return self.tree.nodes
 
     def leaf_ranges(self) -> tuple[IntArray, IntArray]:

@@ -83,7 +83,7 @@ def add_to_scores(grown: GrownTree, leaf_value: FloatArray, scores: FloatArray, 
 def label_others(grown: GrownTree, dataset: Dataset, bag: npt.NDArray[np.uint32]) -> None:
     """Send the rows that the tree was not grown on down its splits, and label them."""
     rows = rows_outside(bag, dataset.n_rows, len(grown.nodes))
-    route_rows(dataset.binned, grown.tree, grown.splits, np.empty(65_536, np.uint8), rows)
+    route_rows(dataset.binned, grown.tree, grown.splits, dataset.empty_directions(), rows)
     label_rows(rows.numbers, rows.starts[grown.leaves], rows.counts[grown.leaves], 0, grown.labels)
 
 

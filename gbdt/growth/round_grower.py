@@ -52,9 +52,9 @@ class GrowingTree:
         n_rows: int,
         parameters: TrainParameters,
         scratch: npt.NDArray[np.uint32] | None = None,
-        place: int = 0,
+        index: int = 0,
     ) -> None:
-        self.place = place  # among the trees that are grown together
+        self.index = index  # among the trees that are grown together
         # Rounds may expand leaves in vain, up to as many again as the tree has.
         self.max_splits = 2 * (parameters.num_leaves - 1)
         n_nodes = 2 * self.max_splits + 1
@@ -106,7 +106,7 @@ class GrowingTree:
 
     @property
     def n_children(self) -> int:
-        """Places for candidates: two a leaf."""
+        """Room for candidates: two a leaf."""
         return 2 * self.n_picked
 
     def any_child_may_split(self) -> bool:
@@ -167,7 +167,7 @@ class RoundGrower:
         self._workers = workers
         self._expander = expander
         scratch = np.empty(dataset.n_rows, np.uint32)
-        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch, place) for place in range(n_at_once)]
+        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch, index) for index in range(n_at_once)]
         self.rounds = Rounds()
 
     @property

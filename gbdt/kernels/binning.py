@@ -120,3 +120,34 @@ def fill_sparse_entries(
         row = np.uint64(rows[i])
         entries[np.uint64(cursor[row])] = values[i]
         cursor[row] += 1
+
+
+@kernel
+def list_rows_by_value(
+    sparse_starts: npt.NDArray[np.int64],
+    entries: npt.NDArray[np.uint16],
+    bases: npt.NDArray[np.int64],
+    starts: npt.NDArray[np.int64],
+    listed: npt.NDArray[np.uint32],
+) -> None:
+    """List the rows of all entries by stored value, tile after tile; bases[tile] is the number of its value 0.
+
+    `starts`, all 0 at first, has one number more than there are values.
+    """
+    n_tiles, n_rows = sparse_starts.shape[0], sparse_starts.shape[1] - 1
+    for tile in range(n_tiles):
+        for entry in range(np.uint64(sparse_starts[tile, 0]), np.uint64(sparse_starts[tile, n_rows])):
+            starts[np.uint64(bases[tile]) + np.uint64(entries[entry]) + np.uint64(1)] += 1
+    for value in range(1, starts.size):
+        starts[value] += starts[value - 1]
+    # Each start moves to the end of its list while that is filled, which is where the next one starts.
+    for tile in range(n_tiles):
+        for row in range(np.uint64(n_rows)):
+            first, last = sparse_starts[tile, row], sparse_starts[tile, row + np.uint64(1)]
+            for entry in range(np.uint64(first), np.uint64(last)):
+                value = np.uint64(bases[tile]) + np.uint64(entries[entry])
+                listed[np.uint64(starts[value])] = row
+                starts[value] += 1
+    for value in range(starts.size - 1, 0, -1):
+        starts[value] = starts[value - 1]
+    starts[0] = 0

@@ -45,7 +45,7 @@ Bytes = npt.NDArray[np.uint8]
 class FeatureShares(NamedTuple):
     """Who owns which features: rank r has features[blocks[r] : blocks[r + 1]]."""
 
-    features: IntArray  # in the order of their place in a histogram
+    features: IntArray  # in the order of their position in a histogram
     blocks: IntArray
 
 
@@ -131,7 +131,7 @@ def build_and_encode(
         node, left = leaves.picked[k], leaves.lefts[k]
         needed = True
         if node >= 0:
-            split_node_rows(table, space.tree, buffers.goes_left, rows, every_row and node == 0, node, left)
+            split_node_rows(table, space.tree, buffers.directions, rows, every_row and node == 0, node, left)
             needed = enter_children(space, k)
         else:
             needed = enter_root(space)
@@ -154,9 +154,9 @@ def build_and_encode(
             if other == rank:
                 continue
             end = np.int64(0)
-            for place in range(blocks[other], blocks[other + 1]):
-                position = layout[features[place]].position
-                beyond = position + stored_bins(layout, features[place])
+            for index in range(blocks[other], blocks[other + 1]):
+                position = layout[features[index]].position
+                beyond = position + stored_bins(layout, features[index])
                 end = encode_feature(packing, planes, packed, position, beyond, parts.bytes[k, other], end)
             parts.lengths[k, other] = end
 
@@ -193,11 +193,11 @@ def merge_and_search(
                 continue
             cursor, length = part_of_leaf(messages[other], received.first_part + k, received.n_parts)
             end = cursor + length
-            for place in range(own.features.size):
+            for index in range(own.features.size):
                 if cursor >= end:
                     break
-                position = layout[own.features[place]].position
-                beyond = position + stored_bins(layout, own.features[place])
+                position = layout[own.features[index]].position
+                beyond = position + stored_bins(layout, own.features[index])
                 cursor = add_encoded_feature(packing, planes, smaller_packed, position, beyond, messages[other], cursor)
         if node >= 0:
             subtract_tile(

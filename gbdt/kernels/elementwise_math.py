@@ -2,6 +2,10 @@
 
 libm, SVML and their vector and scalar tails all round differently; these use only additions, multiplications (some
 of them fused, explicitly), one division and bit moves, so every row gets the same bits in whatever loop it is met.
+
+AVX2 cannot convert between 64-bit integers and floats, and one conversion turns a whole loop into scalar code. So
+`float_of_count` and `integer_of` move integers into the last bits of a float and back: from 2**52 to 2**53 those bits
+are the integer.
 """
 
 from __future__ import annotations
@@ -15,6 +19,25 @@ _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 _SMALLEST_NORMAL = 2.2250738585072014e-308
+
+
+# 2**52, whose last bits count units, and its bits; and the middle of the floats that have the same exponent.
+_UNIT_POWER = 4503599627370496.0
+_UNIT_POWER_BITS = 0x4330000000000000
+_MIDDLE = 6755399441055744.0
+_MIDDLE_BITS = 0x4338000000000000
+
+
+@inlined
+def float_of_count(count: int) -> float:
+    """An integer from 0 to 2**52 - 1 as a float."""
+    return float_from_bits(count | _UNIT_POWER_BITS) - _UNIT_POWER
+
+
+@inlined
+def integer_of(whole: float) -> int:
+    """A whole number between -2**51 and 2**51 as an integer."""
+    return bits_from_float(whole + _MIDDLE) - _MIDDLE_BITS
 
 
 @inlined
@@ -38,7 +61,7 @@ def exp(x: float) -> float:
     series = multiply_add(series, r, 0.5)
     series = multiply_add(series, r, 1.0)
     series = multiply_add(series, r, 1.0)
-    return series * float_from_bits((np.int64(power) + 1023) << 52)
+    return series * float_from_bits((integer_of(power) + 1023) << 52)
 
 
 @inlined

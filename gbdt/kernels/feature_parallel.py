@@ -5,7 +5,7 @@
     split_by_bits         rows of every picked leaf rearranged
     build_own_columns     histogram of its smaller child, subtraction for the larger one, search in both
 
-Rows come in the same order everywhere, so that a bit's place says which row it is about.
+Rows come in the same order everywhere, so that a bit's position says which row it is about.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def mark_rows(
         lowest = layout[feature].first_value
         beyond = lowest + layout[feature].bins - 1
         cells, first_cell, step = cells_of_column(storage, layout[feature].column if kind == NARROW else 0)
-        start, byte, place = rows.starts[node], np.uint8(0), marks.first_bytes[k]
+        start, byte, position = rows.starts[node], np.uint8(0), marks.first_bytes[k]
         for i in range(rows.counts[node]):
             row = np.uint64(i) if every_row and node == 0 else np.uint64(rows.numbers[start + i])
             left = np.uint8(by_default)
@@ -81,10 +81,10 @@ def mark_rows(
                 )
             byte |= left << np.uint8(i & 7)
             if i & 7 == 7:
-                bits[place] = byte
-                byte, place = np.uint8(0), place + 1
+                bits[position] = byte
+                byte, position = np.uint8(0), position + 1
         if rows.counts[node] & 7:
-            bits[place] = byte
+            bits[position] = byte
 
 
 @kernel

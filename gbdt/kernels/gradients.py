@@ -118,25 +118,25 @@ def _softmax_of_block(score: FloatArray, start: int, stop: int, probabilities: F
     """Write the class probabilities of rows start..stop, at most a block, to the first columns."""
     highest = np.empty(_BLOCK_ROWS)
     total = np.empty(_BLOCK_ROWS)
-    for place in range(_BLOCK_ROWS):
-        highest[place] = -np.inf
-        total[place] = 0.0
+    for position in range(_BLOCK_ROWS):
+        highest[position] = -np.inf
+        total[position] = 0.0
     for number in range(score.shape[0]):
         block = score[number, start:stop]
-        for place in range(block.size):
-            highest[place] = max(highest[place], block[place])
+        for position in range(block.size):
+            highest[position] = max(highest[position], block[position])
     for number in range(score.shape[0]):
         block, probability = score[number, start:stop], probabilities[number]
-        for place in range(block.size):
-            power = exp(block[place] - highest[place])
-            probability[place] = power
-            total[place] += power
-    for place in range(_BLOCK_ROWS):
-        total[place] = 1.0 / total[place]
+        for position in range(block.size):
+            power = exp(block[position] - highest[position])
+            probability[position] = power
+            total[position] += power
+    for position in range(_BLOCK_ROWS):
+        total[position] = 1.0 / total[position]
     for number in range(score.shape[0]):
         probability = probabilities[number]
-        for place in range(stop - start):
-            probability[place] *= total[place]
+        for position in range(stop - start):
+            probability[position] *= total[position]
 
 
 @kernel
@@ -154,8 +154,8 @@ def softmax_gradients(
     """Log loss of the softmax of the scores [class, row], for targets that are class numbers."""
     probabilities = np.empty((score.shape[0], _BLOCK_ROWS))
     row_weight = np.empty(_BLOCK_ROWS)
-    for place in range(_BLOCK_ROWS):
-        row_weight[place] = 1.0
+    for position in range(_BLOCK_ROWS):
+        row_weight[position] = 1.0
     for first in range(start, stop, _BLOCK_ROWS):
         last = min(first + _BLOCK_ROWS, stop)
         _softmax_of_block(score, first, last, probabilities)
@@ -165,13 +165,13 @@ def softmax_gradients(
         for number in range(score.shape[0]):
             probability = probabilities[number]
             gradient, hessian = gradients[number, first:last], hessians[number, first:last]
-            for place in range(label.size):
-                share = probability[place]
-                hit = 1.0 if label[place] == number else 0.0
+            for position in range(label.size):
+                share = probability[position]
+                hit = 1.0 if label[position] == number else 0.0
                 slope = share - hit
                 curvature = max(hessian_factor * share * (1.0 - share), least_curvature * abs(slope))
-                gradient[place] = _single(row_weight[place] * slope)
-                hessian[place] = _single(row_weight[place] * curvature)
+                gradient[position] = _single(row_weight[position] * slope)
+                hessian[position] = _single(row_weight[position] * curvature)
 
 
 @kernel
@@ -198,5 +198,5 @@ def write_softmax(score: FloatArray, probability: FloatArray) -> None:
         _softmax_of_block(score, first, last, block)
         for number in range(n_classes):
             source, destination = block[number], probability[number, first:last]
-            for place in range(destination.size):
-                destination[place] = source[place]
+            for position in range(destination.size):
+                destination[position] = source[position]

@@ -1,7 +1,7 @@
 """LambdaRank's gradients, one query at a time.
 
 The one idea: rows of a query are brought into the order of their scores first; then the row at each of the first
-places meets all rows behind it. Sums run in that order, whatever thread the query falls to.
+positions meets all rows behind it. Sums run in that order, whatever thread the query falls to.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _LN2 = 0.6931471805599453
 # LightGBM's regularisation of a pair's weight by the distance of its scores.
 _SMALLEST_DISTANCE = 0.01
 
-# Rows of the scratch array of one query, in the order of places.
+# Rows of the scratch array of one query, in the order of positions.
 _SCORE, _GAIN, _LAMBDA, _HESSIAN, _PAIR_LAMBDA, _PAIR_HESSIAN = range(6)
 _N_SCRATCH = 6
 
 
 class Queries(NamedTuple):
-    """The rows of all queries, and what their places are worth."""
+    """The rows of all queries, and what their positions are worth."""
 
     gain: FloatArray  # [row]
     weight: FloatArray  # [row], or empty: every row counts one
     group_starts: IntArray  # [query + 1]
     inverse_ideal: FloatArray  # [query]: one over its best possible discounted gain, or 0
-    discount: FloatArray  # [place]
+    discount: FloatArray  # [position]
 
 
 @kernel
@@ -44,10 +44,10 @@ def inverse_ideal_gains(
     group_starts: IntArray,
     gain_of_label: FloatArray,
     discount: FloatArray,
-    n_places: int,
+    n_positions: int,
     inverse_ideal: FloatArray,
 ) -> None:
-    """Write one over each query's best possible discounted gain of its first places; 0 if there is nothing to gain."""
+    """Write one over each query's best possible discounted gain of its first positions; 0 if there is none."""
     n_rows_of_label = np.empty(gain_of_label.size, np.int64)
     for query in range(inverse_ideal.size):
         start, stop = group_starts[query], group_starts[query + 1]
@@ -57,25 +57,25 @@ def inverse_ideal_gains(
             n_rows_of_label[label[row]] += 1
         ideal = 0.0
         highest = gain_of_label.size - 1
-        for place in range(min(n_places, stop - start)):
+        for position in range(min(n_positions, stop - start)):
             while n_rows_of_label[highest] == 0:
                 highest -= 1
             n_rows_of_label[highest] -= 1
-            ideal += gain_of_label[highest] * discount[place]
+            ideal += gain_of_label[highest] * discount[position]
         inverse_ideal[query] = 1.0 / ideal if ideal > 0.0 else 0.0
 
 
 @kernel
-def _add_pairs_of_place(
-    place: int, size: int, inverse_ideal: float, by_distance: bool, discount: FloatArray, scratch: FloatArray
+def _add_pairs_of_position(
+    position: int, size: int, inverse_ideal: float, by_distance: bool, discount: FloatArray, scratch: FloatArray
 ) -> float:
-    """Add the pairs of one place with all places behind it; returns the sum of their lambdas, each counted twice.
+    """Add the pairs of one position with all positions behind it; returns the sum of their lambdas, each counted twice.
 
     A pair of equal labels has a gap of zero and adds nothing, which saves a branch.
     """
-    own_score, own_gain, own_discount = scratch[_SCORE, place], scratch[_GAIN, place], discount[place]
+    own_score, own_gain, own_discount = scratch[_SCORE, position], scratch[_GAIN, position], discount[position]
     # Slices count from zero: the compiler makes vector code only of loops that cannot meet a negative index.
-    behind = slice(place + 1, size)
+    behind = slice(position + 1, size)
     score, gain, discounts = scratch[_SCORE, behind], scratch[_GAIN, behind], discount[behind]
     lambdas, hessians = scratch[_LAMBDA, behind], scratch[_HESSIAN, behind]
     pair_lambda, pair_hessian = scratch[_PAIR_LAMBDA, behind], scratch[_PAIR_HESSIAN, behind]
@@ -96,15 +96,15 @@ def _add_pairs_of_place(
         own_lambda += pair_lambda[other]
         own_hessian += pair_hessian[other]
         total += 2.0 * abs(pair_lambda[other])
-    scratch[_LAMBDA, place] -= own_lambda
-    scratch[_HESSIAN, place] += own_hessian
+    scratch[_LAMBDA, position] -= own_lambda
+    scratch[_HESSIAN, position] += own_hessian
     return total
 
 
 @kernel
 def lambdarank_gradients(
     queries: Queries,
-    n_places: int,
+    n_positions: int,
     score: FloatArray,
     first_query: int,
     stop_query: int,
@@ -123,23 +123,23 @@ def lambdarank_gradients(
     for query in range(first_query, stop_query):
         start = group_starts[query]
         size = group_starts[query + 1] - start
-        for place in range(size):
-            descending[place] = -score[start + place]
-            order[place] = place
+        for position in range(size):
+            descending[position] = -score[start + position]
+            order[position] = position
         order_by_key(descending, order, size)
-        for place in range(size):
-            scratch[_SCORE, place] = score[start + order[place]]
-            scratch[_GAIN, place] = gain[start + order[place]]
-            scratch[_LAMBDA, place] = 0.0
-            scratch[_HESSIAN, place] = 0.0
+        for position in range(size):
+            scratch[_SCORE, position] = score[start + order[position]]
+            scratch[_GAIN, position] = gain[start + order[position]]
+            scratch[_LAMBDA, position] = 0.0
+            scratch[_HESSIAN, position] = 0.0
         total = 0.0
         if inverse_ideal[query] > 0.0:
             by_distance = scratch[_SCORE, 0] != scratch[_SCORE, size - 1]
-            for place in range(min(n_places, size - 1)):
-                total += _add_pairs_of_place(place, size, inverse_ideal[query], by_distance, discount, scratch)
+            for position in range(min(n_positions, size - 1)):
+                total += _add_pairs_of_position(position, size, inverse_ideal[query], by_distance, discount, scratch)
         factor = log(1.0 + total) / (_LN2 * total) if total > 0.0 else 1.0
-        for place in range(size):
-            row = start + order[place]
+        for position in range(size):
+            row = start + order[position]
             row_factor = factor * weight[row] if weight.size > 0 else factor
-            gradients[row] = np.float32(scratch[_LAMBDA, place] * row_factor)
-            hessians[row] = np.float32(scratch[_HESSIAN, place] * row_factor)
+            gradients[row] = np.float32(scratch[_LAMBDA, position] * row_factor)
+            hessians[row] = np.float32(scratch[_HESSIAN, position] * row_factor)

@@ -43,6 +43,8 @@ class BinStorage(NamedTuple):
     wide: npt.NDArray[np.uint16]  # [row, column]
     sparse_starts: npt.NDArray[np.int64]  # [tile, row + 1], into sparse_entries
     sparse_entries: npt.NDArray[np.uint16]  # stored values of a row within a tile, ascending
+    entry_rows: npt.NDArray[np.uint32]  # the rows of all sparse entries, by stored value; or nothing
+    entry_row_starts: npt.NDArray[np.int64]  # [stored value of all sparse tiles + 1], into entry_rows; or nothing
     positions: npt.NDArray[np.uint32]  # narrow columns first, then wide ones, then sparse tiles
     tiles: RecordArray
     tile_features: npt.NDArray[np.int64]  # the features of one tile after the other, ascending in each
@@ -156,6 +158,13 @@ class NodeRows(NamedTuple):
     counts: npt.NDArray[np.int64]
 
 
+class Directions(NamedTuple):
+    """Which way a split sends its rows: by what is stored for them, or row by row."""
+
+    goes_left: npt.NDArray[np.uint8]  # [stored value]
+    marks: npt.NDArray[np.uint8]  # one bit a row, all of them 0 between two splits; or nothing
+
+
 class Buffers(NamedTuple):
     """Scratch space of one thread."""
 
@@ -163,7 +172,7 @@ class Buffers(NamedTuple):
     gains: npt.NDArray[np.float64]  # [bin]
     order: npt.NDArray[np.int64]  # [bin, feature or leaf]
     usable: npt.NDArray[np.uint8]  # [2, feature]: whether the left and the right child may split at it
-    goes_left: npt.NDArray[np.uint8]  # [stored value]
+    directions: Directions
     block: npt.NDArray[np.int64]  # packed histogram of one block of rows
 
 
@@ -177,12 +186,13 @@ class TreeSpace(NamedTuple):
     rows: npt.NDArray[np.uint32]  # row numbers, node by node
     scratch: npt.NDArray[np.uint32]
     pool: npt.NDArray[np.int64]  # [slot, plane, position]: histograms
+    hopeless: npt.NDArray[np.uint8]  # [slot, feature]: 1 if the slot's node has no admissible split at it
     tree: TreeNodes
-    goes_left: npt.NDArray[np.uint8]  # [stored value], of the leaf that several threads split
+    directions: Directions  # of the leaf that several threads split
     free_slots: npt.NDArray[np.int64]
     chosen: npt.NDArray[np.int64]  # the splits of the finished tree
     shared: npt.NDArray[np.int64]  # counters, see `shared_state`
-    orders: npt.NDArray[np.int64]  # what the tree is to be like, see `shared_state`
+    instructions: npt.NDArray[np.int64]  # what the tree is to be like, see `shared_state`
 
 
 class RoundLeaves(NamedTuple):

@@ -16,7 +16,7 @@ from dmlgbm.gbdt.kernels.layout import SPARSE, BinStorage, Buffers, PackedGradie
 from dmlgbm.gbdt.kernels.leaf_sharing import share_histogram, share_partition
 from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
 from dmlgbm.gbdt.kernels.shared_state import EVERY_ROW, N_FEATURES
-from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
+from dmlgbm.gbdt.kernels.split_search import HOPELESS, begin_search, choose_features, end_search, search_features
 
 
 @inlined
@@ -86,13 +86,28 @@ def split_rows(space: TreeSpace, buffers: Buffers, node: int) -> None:
     if share_partition(space, buffers.block, node):
         return
     nodes = space.tree.nodes
-    by_default = fill_goes_left(space.table.layout, space.tree, node, buffers.goes_left)
+    by_default = fill_goes_left(space.table.layout, space.tree, node, buffers.directions.goes_left)
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
-    every_row = space.orders[EVERY_ROW] == 1 and node == 0
+    every_row = space.instructions[EVERY_ROW] == 1 and node == 0
     partition_rows(
-        space.table, nodes[node].feature, buffers.goes_left, by_default,
+        space.table, nodes[node].feature, buffers.directions, by_default,
         space.rows, space.scratch, start, stop, every_row,
     )  # fmt: skip
+
+
+@inlined
+def leave_out_hopeless(hopeless: npt.NDArray[np.uint8], usable: npt.NDArray[np.uint8]) -> None:
+    """Do not search features again that were without an admissible split in the parent."""
+    for feature in range(usable.size):
+        if hopeless[feature] == 1:
+            usable[feature] = HOPELESS
+
+
+@inlined
+def note_hopeless(usable: npt.NDArray[np.uint8], hopeless: npt.NDArray[np.uint8]) -> None:
+    """Keep for the nodes below which features are without an admissible split."""
+    for feature in range(usable.size):
+        hopeless[feature] = 1 if usable[feature] == HOPELESS else 0
 
 
 @kernel
@@ -124,7 +139,7 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
     start, stop = nodes[smaller].start, nodes[smaller].start + nodes[smaller].count
     smaller_packed, larger_packed = nodes[smaller].count <= packed_rows, nodes[larger].count <= packed_rows
     first_child = min(smaller, larger)
-    features = space.features[: space.orders[N_FEATURES]]
+    features = space.features[: space.instructions[N_FEATURES]]
     built = is_root or share_histogram(space, buffers.block, smaller, free_slot)
     for tile in range(storage.tiles.size):
         if not built:
@@ -138,7 +153,7 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
                 storage.tiles[tile].first_position, storage.tiles[tile].last_position,
             )  # fmt: skip
         elif tile == 0:
-            every_row = space.orders[EVERY_ROW] == 1
+            every_row = space.instructions[EVERY_ROW] == 1
             sum_root(storage, space.gradients, space.rows, every_row, smaller_packed, pool[free_slot], nodes)
         own_features = storage.tile_features[storage.tiles[tile].first_feature : storage.tiles[tile].last_feature]
         for child in range(first_child, max(smaller, larger) + 1):
@@ -147,6 +162,8 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
                 if tile == 0:
                     begin_search(rules, nodes, child)
                     choose_features(rules, features, nodes[child].path, buffers, usable)
+                    if not is_root:
+                        leave_out_hopeless(space.hopeless[parent_slot], usable)
                 search_features(
                     space.table.layout, packing, rules, own_features, usable, pool[nodes[child].slot],
                     nodes[child].count <= packed_rows, buffers, space.tree, child,
@@ -154,3 +171,4 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
     for child in range(first_child, max(smaller, larger) + 1):
         if nodes[child].slot >= 0 and storage.tiles.size > 0:
             end_search(rules, nodes, child)
+            note_hopeless(buffers.usable[child - first_child], space.hopeless[nodes[child].slot])

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, exchange, fetch, fetch_and_add, inlined, kernel
 from dmlgbm.gbdt.kernels.histogram import add_planes, build_histogram
-from dmlgbm.gbdt.kernels.layout import TreeSpace
+from dmlgbm.gbdt.kernels.layout import SPARSE, TreeSpace
 from dmlgbm.gbdt.kernels.partition import fill_goes_left, separate_rows
 from dmlgbm.gbdt.kernels.shared_state import (
     EVERY_ROW,
@@ -81,8 +81,8 @@ def take_parts(space: TreeSpace, block: npt.NDArray[np.int64]) -> None:
         first, last = start + n_rows * part // n_parts, start + n_rows * (part + 1) // n_parts
         if shared[SHARED_WORK] == PARTITION:
             shared[FIRST_PART + part] = separate_rows(
-                space.table, space.tree.nodes[node].feature, space.goes_left, shared[IMPLICIT_GOES_LEFT],
-                rows, space.scratch, first, last, space.orders[EVERY_ROW] == 1 and node == 0,
+                space.table, space.tree.nodes[node].feature, space.directions, shared[IMPLICIT_GOES_LEFT],
+                rows, space.scratch, first, last, space.instructions[EVERY_ROW] == 1 and node == 0,
             )  # fmt: skip
         else:
             slot = shared[SHARED_SLOT] if part == 0 else pool.shape[0] - part
@@ -129,12 +129,15 @@ def close_gaps(
 def share_partition(space: TreeSpace, block: npt.NDArray[np.int64], node: int) -> bool:
     """Partition a large leaf's rows with whoever helps; False, and nothing done, where that is not worth it."""
     space, block = borrowed((space, block))
-    nodes, shared, n_threads = space.tree.nodes, space.shared, space.orders[N_THREADS]
+    nodes, shared, n_threads = space.tree.nodes, space.shared, space.instructions[N_THREADS]
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
-    if n_threads == 1 or stop - start < shared[ROWS_WORTH_SHARING] or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
+    # Marks of rows belong to one thread, which needs no help with them.
+    by_marks = space.table.layout[nodes[node].feature].storage == SPARSE and space.table.storage.entry_rows.size > 0
+    few = stop - start < shared[ROWS_WORTH_SHARING]
+    if n_threads == 1 or few or by_marks or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
         return False
     shared[SHARED_NODE] = node
-    shared[IMPLICIT_GOES_LEFT] = fill_goes_left(space.table.layout, space.tree, node, space.goes_left)
+    shared[IMPLICIT_GOES_LEFT] = fill_goes_left(space.table.layout, space.tree, node, space.directions.goes_left)
     offer_work(shared, PARTITION, start, stop, min(2 * n_threads, MAX_PARTS))
     take_parts(space, block)
     withdraw_work(shared)
@@ -147,7 +150,7 @@ def share_partition(space: TreeSpace, block: npt.NDArray[np.int64], node: int) -
 def share_histogram(space: TreeSpace, block: npt.NDArray[np.int64], node: int, slot: int) -> bool:
     """Fill a slot with a large node's histogram with whoever helps; False where that is not worth it."""
     space, block = borrowed((space, block))
-    nodes, shared, pool, n_threads = space.tree.nodes, space.shared, space.pool, space.orders[N_THREADS]
+    nodes, shared, pool, n_threads = space.tree.nodes, space.shared, space.pool, space.instructions[N_THREADS]
     storage = space.table.storage
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
     n_cells = nodes[node].count * (storage.narrow.shape[1] + storage.wide.shape[1])

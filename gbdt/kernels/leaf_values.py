@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import inlined, kernel
+from dmlgbm.gbdt.kernels.elementwise_math import integer_of
 
 Labels = npt.NDArray[Any]
 """The leaf of each row: uint8 or uint32."""
@@ -20,7 +21,7 @@ Labels = npt.NDArray[Any]
 @inlined
 def rounded(value: np.float32, scale: float) -> int:
     """The nearest integer to value times scale."""
-    return np.int64(np.floor(float(value) * scale + 0.5))
+    return integer_of(np.floor(float(value) * scale + 0.5))
 
 
 @kernel

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import inlined, kernel, single_from_bits
-from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
+from dmlgbm.gbdt.kernels.elementwise_math import float_of_count, hash_counter, integer_of
 from dmlgbm.gbdt.kernels.layout import PackedGradients, RecordArray
 
 _NOISE_UNIT = 1.0 / 4294967296.0
@@ -46,7 +46,7 @@ def sum_magnitudes(values: npt.NDArray[np.float32], start: int, stop: int, scale
     own = values[start:stop]
     total = np.int64(0)
     for i in range(own.size):
-        total += np.int64(abs(float(own[i])) * scale)
+        total += integer_of(np.floor(abs(float(own[i])) * scale))
     return total
 
 
@@ -63,7 +63,7 @@ def count_at_least(values: npt.NDArray[np.float32], start: int, stop: int, least
 @inlined
 def rounded_by(value: np.float32, scale: float, noise: np.uint64) -> int:
     """An integer next to value times scale: the upper one if its 32 bits of noise say so."""
-    return np.int64(np.floor(float(value) * scale + float(np.int64(noise)) * _NOISE_UNIT))
+    return integer_of(np.floor(float(value) * scale + float_of_count(np.int64(noise)) * _NOISE_UNIT))
 
 
 @kernel
@@ -80,21 +80,27 @@ def pack_words(
     packing, words = packed.packing, packed.words
     gradient_scale, hessian_scale = rounding[0].gradient_scale, rounding[0].hessian_scale
     at_random, key = rounding[0].at_random == 1, rounding[0].key
-    gradient_shift, hessian_factor = packing[0].gradient_shift, packing[0].hessian_factor
-    two_words = packing[0].two_words
+    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
+    two_words, has_hessians = packing[0].two_words, packing[0].hessian_factor > 0
     own_gradients, own_words = gradients[start:stop], words[0, start:stop]
     first = np.uint64(first_row_number + start)
-    if hessian_factor == 0:
+    if not has_hessians:
         for i in range(own_words.size):
             noise = hash_counter(key, first + np.uint64(i)) if at_random else _TWO_HALVES
             own_words[i] = (rounded_by(own_gradients[i], gradient_scale, noise >> np.uint64(32)) << gradient_shift) + 1
         return
-    own_hessians, last_words = hessians[start:stop], words[two_words, start:stop]
+    own_hessians = hessians[start:stop]
+    # Two loops: one that may write a second word is not vectorised.
+    if two_words == 0:
+        for i in range(own_words.size):
+            noise = hash_counter(key, first + np.uint64(i)) if at_random else _TWO_HALVES
+            gradient = rounded_by(own_gradients[i], gradient_scale, noise >> np.uint64(32))
+            hessian = rounded_by(own_hessians[i], hessian_scale, noise & np.uint64(0xFFFFFFFF))
+            own_words[i] = (gradient << gradient_shift) + (hessian << hessian_shift) + 1
+        return
+    last_words = words[1, start:stop]
     for i in range(own_words.size):
         noise = hash_counter(key, first + np.uint64(i)) if at_random else _TWO_HALVES
-        gradient = rounded_by(own_gradients[i], gradient_scale, noise >> np.uint64(32))
+        own_words[i] = rounded_by(own_gradients[i], gradient_scale, noise >> np.uint64(32)) << gradient_shift
         hessian = rounded_by(own_hessians[i], hessian_scale, noise & np.uint64(0xFFFFFFFF))
-        rest = hessian * hessian_factor + 1
-        own_words[i] = (gradient << gradient_shift) + (rest if two_words == 0 else 0)
-        if two_words == 1:
-            last_words[i] = rest
+        last_words[i] = (hessian << hessian_shift) + 1

@@ -1,6 +1,6 @@
 """NDCG and average precision of each query.
 
-The one idea: both look only at the first few places of a query, so its best rows are selected with a small heap
+The one idea: both look only at the first few positions of a query, so its best rows are selected with a small heap
 instead of sorting all of them. Rows with equal scores rank in the order in which they came.
 """
 
@@ -45,8 +45,8 @@ def _select_best_rows(score: FloatArray, start: int, stop: int, best: IntArray) 
     """Write the best rows of start..stop into `best`, best first; returns how many there are."""
     size = min(best.size, stop - start)
     root = np.int64(0)
-    for place in range(size):
-        best[place] = start + place
+    for position in range(size):
+        best[position] = start + position
     for parent in range(size // 2 - 1, -1, -1):
         _sift_down(score, best, parent, size)
     for row in range(start + size, stop):
@@ -70,7 +70,7 @@ def ndcg_of_queries(
     discount: FloatArray,
     ndcg: FloatArray,
 ) -> None:
-    """Write each query's NDCG over the first `discount.size` places; a query without any gain counts as 1."""
+    """Write each query's NDCG over the first `discount.size` positions; a query without any gain counts as 1."""
     best = np.empty(discount.size, np.int64)
     n_rows_of_label = np.empty(gain_of_label.size, np.int64)
     for query in range(ndcg.size):
@@ -78,28 +78,28 @@ def ndcg_of_queries(
         stop = group_starts[query + 1]
         size = _select_best_rows(score, start, stop, best)
         reached = 0.0
-        for place in range(size):
-            reached += gain_of_label[label[best[place]]] * discount[place]
+        for position in range(size):
+            reached += gain_of_label[label[best[position]]] * discount[position]
         for value in range(n_rows_of_label.size):
             n_rows_of_label[value] = 0
         for row in range(start, stop):
             n_rows_of_label[label[row]] += 1
         ideal = 0.0
         highest = gain_of_label.size - 1
-        for place in range(size):
+        for position in range(size):
             while n_rows_of_label[highest] == 0:
                 highest -= 1
             n_rows_of_label[highest] -= 1
-            ideal += gain_of_label[highest] * discount[place]
+            ideal += gain_of_label[highest] * discount[position]
         ndcg[query] = reached / ideal if ideal > 0.0 else 1.0
 
 
 @kernel
 def average_precision_of_queries(
-    label: IntArray, score: FloatArray, group_starts: IntArray, n_places: int, precision: FloatArray
+    label: IntArray, score: FloatArray, group_starts: IntArray, n_positions: int, precision: FloatArray
 ) -> None:
-    """Write each query's average precision over the first places; a query without a relevant row counts as 1."""
-    best = np.empty(n_places, np.int64)
+    """Write each query's average precision over the first positions; a query without a relevant row counts as 1."""
+    best = np.empty(n_positions, np.int64)
     for query in range(precision.size):
         start = group_starts[query]
         stop = group_starts[query + 1]
@@ -109,10 +109,10 @@ def average_precision_of_queries(
             n_relevant += label[row] > 0
         n_hits = 0
         total = 0.0
-        for place in range(size):
-            if label[best[place]] > 0:
+        for position in range(size):
+            if label[best[position]] > 0:
                 n_hits += 1
-                total += n_hits / (place + 1)
+                total += n_hits / (position + 1)
         precision[query] = total / min(n_relevant, size) if n_relevant > 0 else 1.0
 
 

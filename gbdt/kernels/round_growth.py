@@ -26,7 +26,7 @@ from dmlgbm.gbdt.kernels.leaf_expansion import create_children, may_split
 from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
 from dmlgbm.gbdt.kernels.tree_growth import replay_in_order
 
-# Places in the array of counters that a tree grown in rounds has.
+# Positions in the array of counters that a tree grown in rounds has.
 NODES_SO_FAR, SPLITS_SO_FAR, SLOTS_LEFT, SPLITS_IN_ORDER, LEAVES_PICKED, IS_LAST_ROUND = range(6)
 N_ROUND_COUNTERS = 6
 
@@ -225,8 +225,8 @@ def hand_in_round(
             if nodes[child].slot >= 0:
                 adopt_best(rules, tree, child, candidates[:, 2 * k + child - first])
             nodes[child].state = LEAF
-        for place in range(1 if node < 0 else 2):
-            slot = slots[k] if place == 0 else parent_slot
+        for position in range(1 if node < 0 else 2):
+            slot = slots[k] if position == 0 else parent_slot
             kept = False
             for child in range(first, last + 1):
                 kept = kept or (nodes[child].slot == slot and nodes[child].gain > 0.0)

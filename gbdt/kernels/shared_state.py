@@ -11,17 +11,17 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import exchange, fetch, inlined, sleep_microseconds
 
-# Places in the array of orders. Trees are counted by their turns; NO_MORE_TURNS comes after the last.
-TURN, N_FINISHED, N_ROWS, EVERY_ROW, N_PARTS, N_FEATURES, MAX_LEAVES, LEVEL_WISE, N_THREADS, N_ORDERS = range(10)
+# Positions in the array of instructions. Trees are counted by their turns; NO_MORE_TURNS comes after the last.
+TURN, N_FINISHED, N_ROWS, EVERY_ROW, N_PARTS, N_FEATURES, MAX_LEAVES, LEVEL_WISE, N_THREADS, N_INSTRUCTIONS = range(10)
 NO_MORE_TURNS = -1
 
-# Places in the shared array, which is cleared before each tree. The lock guards all counters except those of parts and
-# of the shared leaf.
+# Positions in the shared array, which is cleared before each tree. The lock guards all counters except those of parts
+# and of the shared leaf.
 LOCK, PARTS_TAKEN, PARTS_BUILT, ROOT_TAKEN, N_HANDED_IN, N_IN_FLIGHT, N_NODES, N_CLAIMED, N_FREE, N_CHOSEN = range(10)
 HAS_SHARED_LEAF, SHARED_WORK, SHARED_NODE, SHARED_START, SHARED_STOP, SHARED_SLOT, N_SHARED_PARTS = range(10, 17)
 SHARED_PARTS_TAKEN, SHARED_PARTS_DONE, N_SHARING, IMPLICIT_GOES_LEFT, ROWS_WORTH_SHARING, FIRST_PART = range(17, 23)
 MAX_PARTS = 64
-N_PLACES = FIRST_PART + MAX_PARTS
+N_SHARED_WORDS = FIRST_PART + MAX_PARTS
 
 # A look takes about a nanosecond, most waits some microseconds, and that for the next small tree 200 to 300: who has
 # gone to sleep comes too late for it.
@@ -30,10 +30,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 30, 1_000  # microseconds
 
 
 @inlined
-def wait_for_change(shared: npt.NDArray[np.int64], place: int, seen: int) -> None:
+def wait_for_change(shared: npt.NDArray[np.int64], position: int, seen: int) -> None:
     """Return once the counter is no longer what it was seen to be; pauses last an eighth of the wait so far."""
     looks, pause = 0, _FIRST_PAUSE
-    while fetch(shared, place) == seen:
+    while fetch(shared, position) == seen:
         looks += 1
         if looks >= _LOOKS_BEFORE_SLEEP:
             sleep_microseconds(np.uint32(pause))
@@ -41,13 +41,13 @@ def wait_for_change(shared: npt.NDArray[np.int64], place: int, seen: int) -> Non
 
 
 @inlined
-def acquire(shared: npt.NDArray[np.int64], place: int) -> None:
-    """Take the lock at a place of the array."""
-    while exchange(shared, place, 1) != 0:
-        wait_for_change(shared, place, np.int64(1))
+def acquire(shared: npt.NDArray[np.int64], position: int) -> None:
+    """Take the lock at a position of the array."""
+    while exchange(shared, position, 1) != 0:
+        wait_for_change(shared, position, np.int64(1))
 
 
 @inlined
-def release(shared: npt.NDArray[np.int64], place: int) -> None:
+def release(shared: npt.NDArray[np.int64], position: int) -> None:
     """Give the lock back."""
-    exchange(shared, place, 0)
+    exchange(shared, position, 0)

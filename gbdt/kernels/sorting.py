@@ -23,10 +23,10 @@ def precedes(keys: Keys, a: int, b: int, descending: bool) -> bool:
 
 
 @inlined
-def sink(keys: Keys, items: Items, place: int, end: int, descending: bool) -> None:
-    """Make a heap of items[:end] again, in which only the item at `place` may come before one below it."""
-    item = items[place]
-    hole = place
+def sink(keys: Keys, items: Items, position: int, end: int, descending: bool) -> None:
+    """Make a heap of items[:end] again, in which only the item at `position` may come before one below it."""
+    item = items[position]
+    hole = position
     while 2 * hole + 1 < end:
         child = 2 * hole + 1
         if child + 1 < end and precedes(keys, items[child], items[child + 1], descending):
@@ -44,9 +44,9 @@ def bring_to_front(keys: Keys, items: Items, n: int, n_front: int, descending: b
     """Rearrange items[:n] so that the first `n_front` are those of the whole order, in order."""
     for parent in range(n_front // 2 - 1, -1, -1):
         sink(keys, items, parent, n_front, descending)
-    for place in range(n_front, n):
-        if precedes(keys, items[place], items[0], descending):
-            items[0], items[place] = items[place], items[0]
+    for position in range(n_front, n):
+        if precedes(keys, items[position], items[0], descending):
+            items[0], items[position] = items[position], items[0]
             sink(keys, items, 0, n_front, descending)
     for end in range(n_front - 1, 0, -1):
         items[0], items[end] = items[end], items[0]

@@ -20,6 +20,9 @@ from dmlgbm.gbdt.kernels.threshold_search import LAST_BITS, search_numeric
 
 _NO_SPLIT = -1.0
 
+# Whether a node may be split at a feature: not this time; yes; neither it nor any node below it.
+NOT_CHOSEN, USABLE, HOPELESS = 0, 1, 2
+
 
 @inlined
 def add_up(parts: npt.NDArray[np.int64], so_far: int, sums: npt.NDArray[np.int64]) -> int:
@@ -90,11 +93,11 @@ def choose_features(
 ) -> None:
     """Mark the features a node may use: all of them, or those with the smallest hashes of (tree, node, feature)."""
     for feature in range(usable.size):
-        usable[feature] = 0
+        usable[feature] = NOT_CHOSEN
     n_chosen = rules[0].features_per_node
     if n_chosen >= features.size:
         for k in range(features.size):
-            usable[features[k]] = 1
+            usable[features[k]] = USABLE
         return
     hashes, order = buffers.gains, buffers.order
     for k in range(features.size):
@@ -102,7 +105,7 @@ def choose_features(
         order[k] = k
     order_by_key(hashes, order, features.size)
     for k in range(n_chosen):
-        usable[features[order[k]]] = 1
+        usable[features[order[k]]] = USABLE
 
 
 @inlined
@@ -134,21 +137,28 @@ def search_features(
     tree: TreeNodes,
     node: int,
 ) -> None:
-    """Replace the node's best split by better ones of these features, where they may be used."""
+    """Replace the node's best split by better ones of these features, where they may be used.
+
+    A feature without a threshold that leaves enough rows and hessian on both sides becomes hopeless: below the node
+    there is less of both.
+    """
     layout, packing, rules, tree = borrowed((layout, packing, rules, tree))
     features, usable, planes, buffers = borrowed((features, usable, planes, buffers))
     nodes = tree.nodes
     node_sums = (nodes[node].gradient, nodes[node].hessian, nodes[node].count)
     for k in range(features.size):
         feature = features[k]
-        if usable[feature] == 0:
+        if usable[feature] != USABLE:
             continue
         if not load_bins(layout, packing, rules, planes, packed, node_sums, feature, buffers.sums):
+            usable[feature] = HOPELESS
             continue
         if layout[feature].categorical == 1:
             search_categories(layout, packing, rules, packed, node_sums, feature, buffers, tree, node)
-        else:
-            search_numeric(layout, packing, rules, packed, node_sums, feature, buffers.sums, buffers.gains, nodes, node)
+        elif not search_numeric(
+            layout, packing, rules, packed, node_sums, feature, buffers.sums, buffers.gains, nodes, node
+        ):
+            usable[feature] = HOPELESS
 
 
 @inlined

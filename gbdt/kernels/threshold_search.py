@@ -9,20 +9,26 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel
+from dmlgbm.gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel, multiply_add
+from dmlgbm.gbdt.kernels.elementwise_math import float_of_count
 from dmlgbm.gbdt.kernels.layout import RecordArray
 from dmlgbm.gbdt.kernels.split_scores import packed_word, score_to_beat, split_score, unpacked
 
+# No threshold gains enough; no threshold leaves enough rows and hessian on both sides, nor will any in the nodes below.
+_NOT_BETTER, _HOPELESS = -1, -2
 # What the last bits of a float may say, relative to its size.
 LAST_BITS = 1e-13
+# What a few operations on floats may be off, relative to the largest number they meet.
+_ROUNDING = 1e-14
+_SIGN = np.uint64(1 << 63)
 
 
 @inlined
 def first_above(gains: npt.NDArray[np.float64], least: float) -> int:
-    """The place of the first largest gain, or -1 if none is above `least`.
+    """The position of the first largest gain, or -1 if none is above `least`.
 
     The bits of positive floats are in the order of the floats; only integer maxima are vectorised. Mostly no
-    gain is large enough, and then there is no place to look for.
+    gain is large enough, and then there is no position to look for.
     """
     bits = gains.view(np.int64)
     largest = np.int64(0)
@@ -47,23 +53,35 @@ def any_above(
 ) -> bool:
     """Whether any threshold may gain more than `least_gain`: no division, and mostly the answer is no.
 
-    Instead of score = a / b with the threshold, compares a with threshold * b, a little lower than it is so
-    that no rounding can hide a split. Sums are below 2**53, so subtracting them as floats is exact.
+    With x and y the hessians of both sides and l2, S = x + y, G the gradient of both sides and d = left - x * G / S,
+
+        left**2 / x + right**2 / y = G**2 / S + d**2 * S / (x * y),
+
+    so a score is above the least if d**2 > excess * x * y, where excess = (least - G**2 / S) / S. All that rounding may
+    have taken away is added (`slack`): a split that the exact formula would take is never missed here, and what is
+    found here in vain is rejected there.
     """
-    gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
-    hessian_mask = packing[0].hessian_mask
-    l2, least = rules[0].l2, least_gain * (1.0 - LAST_BITS)
-    all_gradient = float(total >> gradient_shift)
-    all_hessian = float((total >> hessian_shift) & hessian_mask)
-    largest = np.int64(-1)
+    gradient_shift, hessian_shift = np.uint64(packing[0].gradient_shift), packing[0].hessian_shift
+    hessian_mask, l2 = packing[0].hessian_mask, rules[0].l2
+    all_gradient = float(total >> packing[0].gradient_shift)
+    both = float((total >> hessian_shift) & hessian_mask) + l2 + l2
+    mean = all_gradient / both
+    excess = (least_gain - all_gradient * mean) / both
+    if not excess > 0.0:
+        return True
+    # The gradient's field as an unsigned number, which is the gradient and half of the field's range.
+    half_range = float_of_count(_SIGN >> gradient_shift)
+    # |d| is at most the field's range; squares and products are at most as large as the sums that follow.
+    off = _ROUNDING * half_range
+    slack = off * (np.sqrt(excess) * both + off) + _ROUNDING * both * (excess * both + least_gain)
+    negative = np.int64(-1)
     for b in range(words.size):
         word = words[b] + aside
-        left, left_hessian = float(word >> gradient_shift), float((word >> hessian_shift) & hessian_mask)
-        right, right_hessian = all_gradient - left, all_hessian - left_hessian + l2
-        left_hessian += l2
-        excess = left * left * right_hessian + right * right * left_hessian - least * (left_hessian * right_hessian)
-        largest = max(largest, bits_from_float(excess))
-    return largest >= 0
+        left = float_of_count(np.int64((np.uint64(word) ^ _SIGN) >> gradient_shift)) - half_range
+        x = float_of_count((word >> hessian_shift) & hessian_mask) + l2
+        d = multiply_add(x, -mean, left)
+        negative &= bits_from_float(multiply_add(d, d, multiply_add(x * (both - x), -excess, slack)))
+    return negative >= 0
 
 
 @inlined
@@ -76,7 +94,7 @@ def best_packed_threshold(
     gains: npt.NDArray[np.float64],
     least_gain: float,
 ) -> int:
-    """The best last-left bin among running packed sums, the word `aside` added to the left; -1 if none gains enough."""
+    """The best last-left bin among running packed sums, the word `aside` added to the left; below 0 if none is."""
     gradient_shift, hessian_shift = packing[0].gradient_shift, packing[0].hessian_shift
     hessian_mask, count_mask = packing[0].hessian_mask, packing[0].count_mask
     min_rows, min_hessian = rules[0].min_rows, rules[0].min_hessian
@@ -92,21 +110,20 @@ def best_packed_threshold(
         if word & count_mask >= min_rows and (word >> hessian_shift) & hessian_mask >= min_hessian:
             break
         beyond -= 1
+    if lowest == beyond:
+        return _HOPELESS
     # Views of the range let the compiler see that no index is negative, which it needs to vectorise.
     own_words, own_gains = words[lowest:beyond], gains[lowest:beyond]
     if l1 == 0.0 and not any_above(rules, packing, total, aside, own_words, least_gain):
-        return -1
+        return _NOT_BETTER
+    shift, half_range = np.uint64(gradient_shift), float_of_count(_SIGN >> np.uint64(gradient_shift))
+    all_gradient, all_hessian = float(total >> gradient_shift), float((total >> hessian_shift) & hessian_mask)
     for b in range(own_words.size):
-        left = own_words[b] + aside
-        right = total - left
-        own_gains[b] = split_score(
-            float(left >> gradient_shift),
-            float((left >> hessian_shift) & hessian_mask),
-            float(right >> gradient_shift),
-            float((right >> hessian_shift) & hessian_mask),
-            l1,
-            l2,
-        )
+        word = own_words[b] + aside
+        left = float_of_count(np.int64((np.uint64(word) ^ _SIGN) >> shift)) - half_range
+        hessian = float_of_count((word >> hessian_shift) & hessian_mask)
+        # Sums are below 2**53: subtracting them as floats is exact.
+        own_gains[b] = split_score(left, hessian, all_gradient - left, all_hessian - hessian, l1, l2)
     best = first_above(own_gains, least_gain)
     return best + lowest if best >= 0 else best
 
@@ -132,6 +149,8 @@ def best_wide_threshold(
     beyond = n_thresholds
     while beyond > lowest and (count[beyond - 1] > most_rows or hessian[beyond - 1] > most_hessian):
         beyond -= 1
+    if lowest == beyond:
+        return _HOPELESS
     own_gradients, own_hessians, own_gains = gradient[lowest:beyond], hessian[lowest:beyond], gains[lowest:beyond]
     left_over, right_over = aside[0], node_sums[0] - aside[0]
     left_hessian_over, right_hessian_over = aside[1], node_sums[1] - aside[1]
@@ -161,8 +180,9 @@ def search_numeric(
     gains: npt.NDArray[np.float64],
     nodes: RecordArray,
     node: int,
-) -> None:
-    """Replace the node's best split if a threshold over these running sums gains more."""
+) -> bool:
+    """Replace the node's best split if a threshold over these running sums gains more; False if none is admissible."""
+    any_admissible = False
     nothing = (np.int64(0), np.int64(0), np.int64(0))
     total = packed_word(packing, node_sums)
     last_value = np.int64(layout[feature].missing_bin) - 1
@@ -186,6 +206,7 @@ def search_numeric(
             )
         else:
             best = best_wide_threshold(rules, node_sums, aside, n_thresholds, sums, gains, least)
+        any_admissible = any_admissible or best != _HOPELESS
         if best >= 0:
             left = unpacked(packing, sums[0, best]) if packed else (sums[1, best], sums[2, best], sums[3, best])
             nodes[node].gain = gains[best]
@@ -197,3 +218,4 @@ def search_numeric(
             # Missing values that training never met here follow the larger side.
             more_left = 2 * nodes[node].left_count >= node_sums[2]
             nodes[node].missing_left = missing_left if some_missing else (1 if more_left else 0)
+    return any_admissible

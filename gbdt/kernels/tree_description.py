@@ -39,11 +39,11 @@ class TreeArrays(NamedTuple):
 @inlined
 def insert_in_order(codes: npt.NDArray[np.int32], first: int, end: int, code: int) -> None:
     """Put a code among the ascending ones in codes[first:end]."""
-    place = end
-    while place > first and codes[place - 1] > code:
-        codes[place] = codes[place - 1]
-        place -= 1
-    codes[place] = code
+    position = end
+    while position > first and codes[position - 1] > code:
+        codes[position] = codes[position - 1]
+        position -= 1
+    codes[position] = code
 
 
 @kernel
@@ -106,8 +106,8 @@ def describe_splits(
             described.threshold[k] = meanings.bounds[meanings.first_bounds[stored] + last_left]
             described.missing_left[k] = nodes[node].missing_left
         else:
-            for place in range(nodes[node].n_categories):
-                code = chosen_bins[node, place]
+            for position in range(nodes[node].n_categories):
+                code = chosen_bins[node, position]
                 if code == meanings.layout[stored].missing_bin:
                     described.missing_left[k] = 1
                 else:

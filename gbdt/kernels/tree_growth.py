@@ -72,23 +72,23 @@ def replay_in_order(
 ) -> tuple[int, int, int, int]:
     """Split by split what strict order does with the nodes so far.
 
-    Writes the splits made to `chosen`, and to its end, from the last place down, the leaves that are due or probably
+    Writes the splits made to `chosen`, and to its end, from the last position down, the leaves that are due or probably
     due after them (as far as can be told without their children). Returns how many splits and leaves these are, how
     many splits are wanted with those below such leaves, and the first of the leaves that nobody has taken, or -1.
     """
     frontier[0] = 0
     n_frontier, n_chosen, n_due, n_wanted, untaken = 1, 0, 0, 0, np.int64(-1)
     while n_chosen + n_wanted < max_leaves - 1:
-        place = -1
+        position = -1
         for k in range(n_frontier):
             splittable = nodes[frontier[k]].gain > 0.0
-            if splittable and (place < 0 or comes_before(nodes, frontier[k], frontier[place], level_wise)):
-                place = k
-        if place < 0:
+            if splittable and (position < 0 or comes_before(nodes, frontier[k], frontier[position], level_wise)):
+                position = k
+        if position < 0:
             break
-        node = frontier[place]
+        node = frontier[position]
         n_frontier -= 1
-        frontier[place] = frontier[n_frontier]
+        frontier[position] = frontier[n_frontier]
         if nodes[node].state == SPLIT and n_wanted == 0:
             chosen[n_chosen] = node
             n_chosen += 1
@@ -161,7 +161,11 @@ def hand_in(
 @inlined
 def build_root_parts(space: TreeSpace, block: npt.NDArray[np.int64]) -> None:
     """Sum parts of the rows, each into its own slot, until every part is taken."""
-    n_rows, n_parts, every_row = space.orders[N_ROWS], space.orders[N_PARTS], space.orders[EVERY_ROW] == 1
+    n_rows, n_parts, every_row = (
+        space.instructions[N_ROWS],
+        space.instructions[N_PARTS],
+        space.instructions[EVERY_ROW] == 1,
+    )
     packed = n_rows <= space.gradients.packing[0].packed_rows
     while True:
         part = fetch_and_add(space.shared, PARTS_TAKEN, 1)
@@ -185,22 +189,22 @@ def create_root(nodes: RecordArray, n_rows: int) -> None:
 @inlined
 def finish_root(space: TreeSpace) -> None:
     """Wait for all parts of the root's histogram, add them up and enter the node."""
-    n_parts = space.orders[N_PARTS]
+    n_parts = space.instructions[N_PARTS]
     built = fetch(space.shared, PARTS_BUILT)
     while built < n_parts:
         wait_for_change(space.shared, PARTS_BUILT, built)
         built = fetch(space.shared, PARTS_BUILT)
     for part in range(1, n_parts):
         add_planes(space.pool[0], space.pool[part])
-    create_root(space.tree.nodes, space.orders[N_ROWS])
+    create_root(space.tree.nodes, space.instructions[N_ROWS])
 
 
 @kernel
 def grow_tree(space: TreeSpace, buffers: Buffers) -> None:
     """What each thread does to grow a tree; the splits made are in `chosen`."""
     space, buffers = borrowed((space, buffers))
-    nodes, shared, orders = space.tree.nodes, space.shared, space.orders
-    max_leaves, level_wise, n_threads = orders[MAX_LEAVES], orders[LEVEL_WISE] == 1, orders[N_THREADS]
+    nodes, shared, instructions = space.tree.nodes, space.shared, space.instructions
+    max_leaves, level_wise, n_threads = instructions[MAX_LEAVES], instructions[LEVEL_WISE] == 1, instructions[N_THREADS]
     build_root_parts(space, buffers.block)
     leaf, left, parent_slot, free_slot = np.int64(_WAIT), np.int64(0), np.int64(0), np.int64(0)
     is_root, is_last = fetch_and_add(shared, ROOT_TAKEN, 1) == 0, np.bool_(0)

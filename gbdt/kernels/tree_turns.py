@@ -21,30 +21,30 @@ from dmlgbm.gbdt.kernels.tree_growth import grow_tree
 @kernel
 def lead_tree(space: TreeSpace, buffers: Buffers) -> None:
     """Grow one tree together with all followers; come back when the last of them has left it."""
-    orders = space.orders
-    orders[N_FINISHED] = 0
-    fetch_and_add(orders, TURN, 1)
+    instructions = space.instructions
+    instructions[N_FINISHED] = 0
+    fetch_and_add(instructions, TURN, 1)
     grow_tree(space, buffers)
-    finished = fetch(orders, N_FINISHED)
-    while finished < orders[N_THREADS] - 1:
-        wait_for_change(orders, N_FINISHED, finished)
-        finished = fetch(orders, N_FINISHED)
+    finished = fetch(instructions, N_FINISHED)
+    while finished < instructions[N_THREADS] - 1:
+        wait_for_change(instructions, N_FINISHED, finished)
+        finished = fetch(instructions, N_FINISHED)
 
 
 @kernel
 def follow_trees(space: TreeSpace, buffers: Buffers) -> None:
     """Help to grow every tree from the first turn on, until there are no more turns."""
-    orders, turn = space.orders, np.int64(0)
+    instructions, turn = space.instructions, np.int64(0)
     while True:
-        wait_for_change(orders, TURN, turn)
-        turn = fetch(orders, TURN)
+        wait_for_change(instructions, TURN, turn)
+        turn = fetch(instructions, TURN)
         if turn == NO_MORE_TURNS:
             return
         grow_tree(space, buffers)
-        fetch_and_add(orders, N_FINISHED, 1)
+        fetch_and_add(instructions, N_FINISHED, 1)
 
 
 @kernel
-def end_turns(orders: npt.NDArray[np.int64]) -> None:
+def end_turns(instructions: npt.NDArray[np.int64]) -> None:
     """Let the followers go."""
-    exchange(orders, TURN, NO_MORE_TURNS)
+    exchange(instructions, TURN, NO_MORE_TURNS)

@@ -123,13 +123,13 @@ def build_and_vote(
         if k >= leaves.counters[LEAVES_PICKED]:
             return
         node, left = leaves.picked[k], leaves.lefts[k]
-        for place in range(2 * k, 2 * k + 2):
+        for position in range(2 * k, 2 * k + 2):
             for j in range(ballots.shape[1]):
-                ballots[place, j] = -1
+                ballots[position, j] = -1
         if node < 0:
             enter_root(space)
         else:
-            split_node_rows(table, space.tree, buffers.goes_left, rows, every_row and node == 0, node, left)
+            split_node_rows(table, space.tree, buffers.directions, rows, every_row and node == 0, node, left)
             if not enter_children(space, k):
                 continue
             smaller, larger = smaller_and_larger(nodes, node, left)
@@ -158,21 +158,21 @@ def build_and_vote(
 
 @kernel
 def elect(ballots: npt.NDArray[np.int32], n_features: int, elected: IntArray) -> None:
-    """The features of each child with most votes, ascending; -1 behind the last. `ballots` is [rank, child, place].
+    """The features of each child with most votes, ascending; -1 behind the last. `ballots` is [rank, child, position].
 
-    Of equally many votes, better places win, then the lower feature.
+    Of equally many votes, better positions win, then the lower feature.
     """
-    n_places = ballots.shape[2]
+    n_positions = ballots.shape[2]
     keys, order = np.zeros(n_features, np.float64), np.empty(n_features, np.int64)
-    # A vote counts more than all places together.
-    worth = n_places * ballots.shape[0] + 1
+    # A vote counts more than all positions together.
+    worth = n_positions * ballots.shape[0] + 1
     for child in range(ballots.shape[1]):
         for feature in range(n_features):
             keys[feature] = 0.0
         for rank in range(ballots.shape[0]):
-            for place in range(n_places):
-                if ballots[rank, child, place] >= 0:
-                    keys[ballots[rank, child, place]] -= worth + n_places - place
+            for position in range(n_positions):
+                if ballots[rank, child, position] >= 0:
+                    keys[ballots[rank, child, position]] -= worth + n_positions - position
         n_found = 0
         for feature in range(n_features):
             if keys[feature] < 0.0:
@@ -191,17 +191,17 @@ def elect(ballots: npt.NDArray[np.int32], n_features: int, elected: IntArray) ->
 
 
 @inlined
-def searched_by(child: int, place: int, n_ranks: int) -> int:
+def searched_by(child: int, position: int, n_ranks: int) -> int:
     """The rank that searches an elected feature of a child."""
-    return (child + place) % n_ranks
+    return (child + position) % n_ranks
 
 
 @inlined
-def child_of(leaves: RoundLeaves, place: int) -> int:
-    """The node that is child number `place` of a round, or -1."""
-    if leaves.picked[place // 2] < 0:
-        return 0 if place % 2 == 0 else -1
-    return leaves.lefts[place // 2] + place % 2
+def child_of(leaves: RoundLeaves, position: int) -> int:
+    """The node that is child number `position` of a round, or -1."""
+    if leaves.picked[position // 2] < 0:
+        return 0 if position % 2 == 0 else -1
+    return leaves.lefts[position // 2] + position % 2
 
 
 @kernel
@@ -219,24 +219,24 @@ def encode_elected(
     nodes, packing, lengths = space.tree.nodes, space.gradients.packing, parts.lengths
     n_ranks = lengths.shape[1]
     while True:
-        place = fetch_and_add(taken, 0, 1)
-        if place >= 2 * space.leaves.counters[LEAVES_PICKED]:
+        position = fetch_and_add(taken, 0, 1)
+        if position >= 2 * space.leaves.counters[LEAVES_PICKED]:
             return
-        child = child_of(space.leaves, place)
+        child = child_of(space.leaves, position)
         for other in range(n_ranks):
-            lengths[place, other] = 0
-        parts.classes[place] = 0
+            lengths[position, other] = 0
+        parts.classes[position] = 0
         if child < 0 or nodes[child].slot < 0:
             continue
-        parts.classes[place] = class_of(nodes[child].count)
+        parts.classes[position] = class_of(nodes[child].count)
         planes, packed = pool[nodes[child].slot], space.rows.counts[child] <= packing[0].packed_rows
         for k in range(elected.shape[1]):
-            feature, other = elected[place, k], searched_by(place, k, n_ranks)
+            feature, other = elected[position, k], searched_by(position, k, n_ranks)
             if feature >= 0 and other != rank:
                 first = layout[feature].position
                 last = first + stored_bins(layout, feature)
-                lengths[place, other] = encode_feature(
-                    packing, planes, packed, first, last, parts.bytes[place, other], lengths[place, other]
+                lengths[position, other] = encode_feature(
+                    packing, planes, packed, first, last, parts.bytes[position, other], lengths[position, other]
                 )
 
 
@@ -260,19 +260,19 @@ def search_elected(
     own, planes = vote_buffers.features, vote_buffers.planes
     n_ranks, n_children = messages.shape[0], 2 * space.leaves.counters[LEAVES_PICKED]
     while True:
-        place = fetch_and_add(taken, 0, 1)
-        if place >= n_children:
+        position = fetch_and_add(taken, 0, 1)
+        if position >= n_children:
             return
-        child = child_of(space.leaves, place)
-        candidates[place, 1] = -1
+        child = child_of(space.leaves, position)
+        candidates[position, 1] = -1
         if child < 0 or nodes[child].slot < 0:
             continue
         packed = nodes[child].count <= packing[0].packed_rows
         local, local_packed = pool[nodes[child].slot], space.rows.counts[child] <= packing[0].packed_rows
         n_own = 0
         for k in range(elected.shape[1]):
-            feature = elected[place, k]
-            if feature < 0 or searched_by(place, k, n_ranks) != rank:
+            feature = elected[position, k]
+            if feature < 0 or searched_by(position, k, n_ranks) != rank:
                 continue
             own[n_own] = feature
             n_own += 1
@@ -284,11 +284,11 @@ def search_elected(
         for other in range(n_ranks):
             if other == rank:
                 continue
-            cursor, _ = part_of_leaf(messages[other], place, n_children)
+            cursor, _ = part_of_leaf(messages[other], position, n_children)
             for k in range(n_own):
                 first = layout[own[k]].position
                 last = first + stored_bins(layout, own[k])
                 cursor = add_encoded_feature(packing, planes, packed, first, last, messages[other], cursor)
         if n_own > 0:
             search_child(space, layout, own[:n_own], planes, buffers, child)
-            write_candidate(space.tree, child, candidates[place])
+            write_candidate(space.tree, child, candidates[position])

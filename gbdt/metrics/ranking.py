@@ -1,6 +1,6 @@
-"""Ranking metrics, means over queries: NDCG and mean average precision at the first k places.
+"""Ranking metrics, means over queries: NDCG and mean average precision at the first k positions.
 
-The conventions are LightGBM's: a row of label l gains 2^l - 1, place p (from 0) is discounted by 1 / log2(p + 2), a
+The conventions are LightGBM's: a row of label l gains 2^l - 1, position p (from 0) is discounted by 1 / log2(p + 2), a
 row is relevant if its label is above zero, a query without a relevant row counts as 1, and a query weighs the mean
 weight of its rows (also one without a relevant row, where LightGBM's NDCG forgets the weight). Rows with equal
 predictions rank in the order in which they came.
@@ -23,19 +23,19 @@ IntArray = npt.NDArray[np.int64]
 QueryScore = Callable[[IntArray, FloatArray, IntArray, int], FloatArray]
 
 
-def ndcg(label: IntArray, prediction: FloatArray, group_starts: IntArray, n_places: int) -> FloatArray:
-    """Each query's discounted gain over the first places, divided by that of the best possible order."""
+def ndcg(label: IntArray, prediction: FloatArray, group_starts: IntArray, n_positions: int) -> FloatArray:
+    """Each query's discounted gain over the first positions, divided by that of the best possible order."""
     gain_of_label = np.ldexp(1.0, np.arange(label.max(initial=0) + 1)) - 1.0
-    logarithms = logarithm(np.arange(2.0, n_places + 2.0))
+    logarithms = logarithm(np.arange(2.0, n_positions + 2.0))
     values = np.empty(len(group_starts) - 1)
     ndcg_of_queries(label, prediction, group_starts, gain_of_label, logarithms[:1] / logarithms, values)
     return values
 
 
-def average_precision(label: IntArray, prediction: FloatArray, group_starts: IntArray, n_places: int) -> FloatArray:
-    """Each query's mean of the precision at the places of its relevant rows, among the first places."""
+def average_precision(label: IntArray, prediction: FloatArray, group_starts: IntArray, n_positions: int) -> FloatArray:
+    """Each query's mean of the precision at the positions of its relevant rows, among the first positions."""
     values = np.empty(len(group_starts) - 1)
-    average_precision_of_queries(label, prediction, group_starts, n_places, values)
+    average_precision_of_queries(label, prediction, group_starts, n_positions, values)
     return values
 
 
@@ -45,7 +45,7 @@ class QueryMean(MeanMetric):
 
     name: str
     query_score: QueryScore
-    n_places: int
+    n_positions: int
 
     def partial_mean(
         self, target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
@@ -54,7 +54,7 @@ class QueryMean(MeanMetric):
             raise ValueError(f"metric {self.name!r} needs to know which rows form a query: pass `group` or `qid`")
         label = target.astype(np.int64)
         largest_query = int(np.diff(group_starts).max(initial=0))
-        values = self.query_score(label, prediction, group_starts, min(self.n_places, largest_query))
+        values = self.query_score(label, prediction, group_starts, min(self.n_positions, largest_query))
         mean = ExactMean()
         if weight is None:
             mean.add(values, None)

@@ -1,7 +1,7 @@
 """Which metrics there are, by name.
 
 Names are LightGBM's; the names of XGBoost and scikit-learn are accepted as aliases. NDCG and MAP become one metric
-for each place they are asked for: `ndcg@1`, `ndcg@5`.
+for each position they are asked for: `ndcg@1`, `ndcg@5`.
 """
 
 from __future__ import annotations
@@ -96,9 +96,9 @@ def default_metric(objective: str) -> str:
 def metrics_for(names: Iterable[str], *, objective_alpha: float, eval_at: Iterable[int]) -> list[Metric]:
     """The metrics of the given names or aliases, each once, in the given order.
 
-    `objective_alpha` is the level of "quantile"; `eval_at` are the numbers of places of "ndcg" and "map".
+    `objective_alpha` is the level of "quantile"; `eval_at` are the numbers of positions of "ndcg" and "map".
     """
-    places = list(dict.fromkeys(eval_at))
+    positions = list(dict.fromkeys(eval_at))
     metrics = []
     for name in dict.fromkeys(_canonical_name(name) for name in names):
         if name in _ROW_METRICS:
@@ -109,16 +109,16 @@ def metrics_for(names: Iterable[str], *, objective_alpha: float, eval_at: Iterab
         elif name == "auc":
             metrics.append(Metric(name, area_under_curve, higher_is_better=True))
         else:
-            metrics.extend(_at_places(name, places))
+            metrics.extend(_at_positions(name, positions))
     return metrics
 
 
-def _at_places(name: str, places: list[int]) -> list[Metric]:
-    for place in places:
-        if place < 1:
-            raise ValueError(f"eval_at must hold whole numbers of places from 1 on, got {place}")
+def _at_positions(name: str, positions: list[int]) -> list[Metric]:
+    for position in positions:
+        if position < 1:
+            raise ValueError(f"eval_at must hold whole numbers of positions from 1 on, got {position}")
     score = _RANKING_METRICS[name]
-    return [Metric(f"{name}@{k}", QueryMean(f"{name}@{k}", score, k), higher_is_better=True) for k in places]
+    return [Metric(f"{name}@{k}", QueryMean(f"{name}@{k}", score, k), higher_is_better=True) for k in positions]
 
 
 def _canonical_name(name: str) -> str:

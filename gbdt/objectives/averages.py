@@ -13,7 +13,7 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
 from dmlgbm.gbdt.metrics.exact_mean import ExactMean, exact_integer
 from dmlgbm.gbdt.objectives.protocol import FloatArray, IntArray
-from dmlgbm.gbdt.objectives.shared_percentiles import between, percentiles_of_groups, place_among
+from dmlgbm.gbdt.objectives.shared_percentiles import between, percentiles_of_groups, position_among
 
 # LightGBM keeps class shares this far from 0 and 1, where logarithms and log-odds are infinite.
 SMALLEST_SHARE = 1e-15
@@ -67,10 +67,10 @@ def percentile(values: FloatArray, weight: FloatArray | IntArray | None, level: 
     order = np.argsort(values)
     if weight.dtype.kind == "i":
         cumulated = np.cumsum(weight[order])
-        place, lower = place_among(int(cumulated[-1]), level)
+        position, lower = position_among(int(cumulated[-1]), level)
         neighbours = np.minimum((lower, lower + 1), cumulated[-1] - 1)
         low, high = values[order[np.searchsorted(cumulated, neighbours, side="right")]].tolist()
-        return between(low, high, place - lower)
+        return between(low, high, position - lower)
     cumulated = np.cumsum(_fixed_point(weight)[order])
     total = int(cumulated[-1])
     threshold = min(math.floor(level * total), total - 1)

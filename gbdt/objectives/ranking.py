@@ -1,9 +1,9 @@
 """LambdaRank: pairs of rows of a query, weighted by what swapping them would change in its NDCG.
 
-The conventions are LightGBM's: a row of label l gains 2^l - 1, place p (from 0) is discounted by 1 / log2(p + 2), and
-only pairs with a row among the first `truncation_level` places count. A pair is divided by the distance of its scores,
-and a query's lambdas by a factor that grows with the logarithm of their sum (`lambdarank_norm`). Rows with equal
-scores rank in the order in which they came.
+The conventions are LightGBM's: a row of label l gains 2^l - 1, position p (from 0) is discounted by 1 / log2(p + 2),
+and only pairs with a row among the first `truncation_level` positions count. A pair is divided by the distance of its
+scores, and a query's lambdas by a factor that grows with the logarithm of their sum (`lambdarank_norm`). Rows with
+equal scores rank in the order in which they came.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class LambdaRank:
         label = class_numbers(self.name, target, _HIGHEST_LABEL + 1, "labels")
         starts = _checked_group_starts(group_starts, len(target))
         self.weights = weights
-        self._n_places = truncation_level
+        self._n_positions = truncation_level
         gain_of_label = np.ldexp(1.0, np.arange(_HIGHEST_LABEL + 1)) - 1.0
         logarithms = logarithm(np.arange(2.0, int(np.diff(starts).max(initial=1)) + 2.0))
         discount, inverse_ideal = logarithms[0] / logarithms, np.empty(len(starts) - 1)
@@ -69,7 +69,7 @@ class LambdaRank:
         n_queries = len(self._queries.inverse_ideal)
         workers.run_ranges(
             lambda first, stop: lambdarank_gradients(
-                self._queries, self._n_places, row_score, first, stop, row_gradients, row_hessians
+                self._queries, self._n_positions, row_score, first, stop, row_gradients, row_hessians
             ),
             n_queries,
             smallest=max(1, n_queries * _ROWS_WORTH_A_THREAD // max(1, len(self._queries.gain))),

@@ -40,19 +40,19 @@ def percentiles_of_groups(
         return np.where(totals > 0, _lowest_above(values, units, group, limits, exchange), 0.0)
     repeats = np.ones(len(values), np.int64) if weight is None else weight.astype(np.int64)
     totals = counts if weight is None else exchange.reduce_sum(_sums(group, repeats, n_groups))
-    places = [place_among(total, level) for total in totals.tolist()]
-    lower = np.array([below for _, below in places], np.int64)
+    positions = [position_among(total, level) for total in totals.tolist()]
+    lower = np.array([below for _, below in positions], np.int64)
     below = _lowest_above(values, repeats, group, lower, exchange)
     above = _lowest_above(values, repeats, group, np.minimum(lower + 1, totals - 1), exchange)
-    shares = [place - floor for place, floor in places]
+    shares = [position - floor for position, floor in positions]
     found = zip(below.tolist(), above.tolist(), shares, totals.tolist(), strict=True)
     return np.array([between(low, high, share) if total else 0.0 for low, high, share, total in found])
 
 
-def place_among(n_values: int, level: float) -> tuple[float, int]:
+def position_among(n_values: int, level: float) -> tuple[float, int]:
     """Where the value at this level lies among the sorted values, and the last one before it."""
-    place = (n_values - 1) * level
-    return place, max(math.floor(place), 0)
+    position = (n_values - 1) * level
+    return position, max(math.floor(position), 0)
 
 
 def between(low: float, high: float, share: float) -> float:
@@ -72,9 +72,9 @@ def _fixed_point(weight: FloatArray | IntArray, group: IntArray, counts: IntArra
     return np.rint(np.ldexp(weight, np.array(shifts, np.int64)[group])).astype(np.int64)
 
 
-def _sums(place: IntArray, units: IntArray, n_places: int) -> IntArray:
-    sums = np.zeros(n_places, np.int64)
-    np.add.at(sums, place, units)
+def _sums(position: IntArray, units: IntArray, n_positions: int) -> IntArray:
+    sums = np.zeros(n_positions, np.int64)
+    np.add.at(sums, position, units)
     return sums
 
 

@@ -176,9 +176,9 @@ def test_more_than_256_bins_are_stored_in_two_bytes() -> None:
     table = table_of(NumericColumn(values), CategoricalColumn(codes, tuple(range(400))), NumericColumn(values % 7))
     dataset = binned(table, max_bin=1000)
     assert dataset.plan.layout["storage"].tolist() == [WIDE, WIDE, NARROW]
-    for place, feature in enumerate([0, 1]):
+    for position, feature in enumerate([0, 1]):
         expected = binned_column(table.columns[feature], dataset.bins[feature])
-        np.testing.assert_array_equal(dataset.storage.wide[:, place], expected)
+        np.testing.assert_array_equal(dataset.storage.wide[:, position], expected)
         assert expected.max() > 255
 
 

@@ -60,10 +60,10 @@ def test_some_parts_in_any_order_know_their_row_numbers() -> None:
     np.testing.assert_array_equal(some.storage.narrow_by_column, whole.storage.narrow[rows].T)
     np.testing.assert_array_equal(some.storage.wide, whole.storage.wide[rows])
     for tile in range(len(plan.storage.sparse_tiles)):
-        for place, row in enumerate(rows.tolist()):
+        for position, row in enumerate(rows.tolist()):
             own, all_rows = some.storage.sparse_starts[tile], whole.storage.sparse_starts[tile]
             np.testing.assert_array_equal(
-                some.storage.sparse_entries[own[place] : own[place + 1]],
+                some.storage.sparse_entries[own[position] : own[position + 1]],
                 whole.storage.sparse_entries[all_rows[row] : all_rows[row + 1]],
             )
 
@@ -84,7 +84,7 @@ def test_a_clash_in_one_part_is_named_there_and_ends_sharing_everywhere(monkeypa
     assert parts[1].n_rows == 0
     agreed = plan_bins(summaries, parts[1].clashing)
     for column in agreed.storage.narrow_columns:
-        members = {int(agreed.storage.features[place]) for place in column}
+        members = {int(agreed.storage.features[position]) for position in column}
         assert len(members) == 1 or not members & parts[1].clashing
 
 

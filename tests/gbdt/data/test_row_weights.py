@@ -159,7 +159,7 @@ def test_whole_weights_predict_exactly_what_repeated_rows_do(objective: str, pre
     weight = np.random.default_rng(5).integers(0, 6, len(X)).astype(np.float64)
     estimator = estimator_for(objective, precision=precision, n_jobs=n_threads)
     if objective == "lambdarank":
-        # Two equal rows take two places in a ranking, so only whole queries can be repeated.
+        # Two equal rows take two positions in a ranking, so only whole queries can be repeated.
         weight = np.repeat([1.0, 2.0], len(X) // 2)
         again = queries >= N_QUERIES // 2
         twice = pd.concat([X, X[again]]), np.append(y, y[again]), np.append(queries, queries[again] + N_QUERIES)

@@ -47,9 +47,9 @@ def binned(table: Table, n_threads: int = 1, **parameters: int) -> Dataset:
         return bin_table(table, BinningParameters(**parameters), workers)
 
 
-def unstored(dataset: Dataset, place: int) -> npt.NDArray[np.int64]:
+def unstored(dataset: Dataset, position: int) -> npt.NDArray[np.int64]:
     """The bins of a feature, read back from storage as the layout describes it."""
-    record = dataset.plan.layout[place]
+    record = dataset.plan.layout[position]
     storage, column = dataset.storage, int(record["column"])
     first, n_stored = int(record["first_value"]), int(record["bins"]) - (record["implicit_bin"] >= 0)
     bins = np.empty(dataset.n_rows, np.int64)
@@ -87,9 +87,9 @@ def test_storage_holds_the_bins_of_every_feature(form: str, kind: str) -> None:
     random = np.random.default_rng(0)
     table = table_from(one_hot(random, 200, (3, 7, 12))) if kind == "one-hot" else sparse_table(random, 200)
     dataset = binned(table)
-    for place, feature in enumerate(dataset.plan.features.tolist()):
+    for position, feature in enumerate(dataset.plan.features.tolist()):
         expected = binned_column(table.columns[feature], dataset.bins[feature])
-        np.testing.assert_array_equal(unstored(dataset, place), expected)
+        np.testing.assert_array_equal(unstored(dataset, position), expected)
     assert form_of(dataset.plan) == ("shared" if form == "shared" else form)
 
 
@@ -134,8 +134,8 @@ def test_a_shared_column_never_holds_more_values_than_a_byte() -> None:
     values[np.arange(300), np.arange(300) % 3] = 1.0 + np.arange(300) // 3
     dataset = binned(table_from(values))
     assert sorted(map(len, dataset.plan.narrow_columns)) == [1, 2]
-    for place in range(3):
-        np.testing.assert_array_equal(unstored(dataset, place), values[:, place])
+    for position in range(3):
+        np.testing.assert_array_equal(unstored(dataset, position), values[:, position])
 
 
 def model_bytes(table: Table, target: FloatArray, binning: BinningParameters | None = None, **more: object) -> bytes:
@@ -191,8 +191,8 @@ def test_features_that_clash_only_outside_the_sample_are_taken_apart(
     table, target = table_from(values), random.normal(size=n_rows)
     dataset = binned(table, n_threads, sample_rows=300, seed=11)
     assert not one_column_for_all(dataset.plan)
-    for place in range(6):
-        np.testing.assert_array_equal(unstored(dataset, place), values[:, place])
+    for position in range(6):
+        np.testing.assert_array_equal(unstored(dataset, position), values[:, position])
     clashing = model_bytes(table, target, binning, n_threads=n_threads)
     store_as(monkeypatch, "alone")
     assert clashing == model_bytes(table, target, binning)
@@ -209,6 +209,6 @@ def test_a_usual_bin_that_only_the_sample_knows_still_trains_right(form: str) ->
     values = np.where(random.random((3000, 3)) < 0.7, 0.0, random.integers(0, 4, (3000, 3)))
     table = table_from(values)
     dataset = binned(table, sample_rows=50)
-    for place, feature in enumerate(dataset.plan.features.tolist()):
+    for position, feature in enumerate(dataset.plan.features.tolist()):
         expected = binned_column(table.columns[feature], dataset.bins[feature])
-        np.testing.assert_array_equal(unstored(dataset, place), expected)
+        np.testing.assert_array_equal(unstored(dataset, position), expected)

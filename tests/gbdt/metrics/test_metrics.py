@@ -27,8 +27,8 @@ MULTICLASS = ["multi_logloss", "multi_error"]
 RANKING = ["ndcg", "map"]
 
 
-def metric(name: str, n_places: int = 3) -> Metric:
-    (found,) = metrics_for([name], objective_alpha=ALPHA, eval_at=[n_places])
+def metric(name: str, n_positions: int = 3) -> Metric:
+    (found,) = metrics_for([name], objective_alpha=ALPHA, eval_at=[n_positions])
     return found
 
 
@@ -38,9 +38,9 @@ def evaluate(
     prediction: FloatArray,
     weight: FloatArray | None = None,
     group_starts: npt.NDArray[np.int64] | None = None,
-    n_places: int = 3,
+    n_positions: int = 3,
 ) -> float:
-    return metric(name, n_places).function(target, prediction, weight, group_starts)
+    return metric(name, n_positions).function(target, prediction, weight, group_starts)
 
 
 def sample(name: str, n_rows: int, seed: int) -> tuple[FloatArray, FloatArray, FloatArray]:
@@ -125,15 +125,15 @@ def test_auc_equals_the_share_of_ordered_pairs(n_rows: int, seed: int, weighted:
 
 
 @pytest.mark.parametrize(("name", "of_query"), [("ndcg", naive.ndcg), ("map", naive.average_precision)])
-@given(seed=st.integers(0, 2**32), n_places=st.integers(1, 40), weighted=st.booleans())
+@given(seed=st.integers(0, 2**32), n_positions=st.integers(1, 40), weighted=st.booleans())
 def test_ranking_equals_the_oracle(
-    name: str, of_query: Callable[..., float], seed: int, n_places: int, weighted: bool
+    name: str, of_query: Callable[..., float], seed: int, n_positions: int, weighted: bool
 ) -> None:
     labels, prediction, weight, starts = ranking_sample(seed)
     queries = [slice(start, stop) for start, stop in pairwise(starts)]
-    values = [of_query(labels[query].astype(int).tolist(), prediction[query], n_places) for query in queries]
+    values = [of_query(labels[query].astype(int).tolist(), prediction[query], n_positions) for query in queries]
     query_weight = [naive.mean(weight[query], None) for query in queries] if weighted else None
-    found = evaluate(name, labels, prediction, weight if weighted else None, starts, n_places)
+    found = evaluate(name, labels, prediction, weight if weighted else None, starts, n_positions)
     assert found == pytest.approx(naive.mean(values, query_weight), rel=EXACT)
 
 
@@ -254,7 +254,7 @@ def test_equal_predictions_rank_in_row_order() -> None:
     assert evaluate("map", np.array([0.0, 0.0, 1.0]), np.zeros(3), None, starts, 1) == 0.0
 
 
-def test_names_aliases_and_places() -> None:
+def test_names_aliases_and_positions() -> None:
     metrics = metrics_for(["mae", "l1", "ndcg", "auc", "map"], objective_alpha=ALPHA, eval_at=(1, 5))
     assert [found.name for found in metrics] == ["l1", "ndcg@1", "ndcg@5", "auc", "map@1", "map@5"]
     assert [found.higher_is_better for found in metrics] == [False, True, True, True, True, True]
@@ -278,8 +278,8 @@ def test_an_unknown_name_is_an_error_with_a_suggestion() -> None:
         metrics_for(["binary_loglos"], objective_alpha=ALPHA, eval_at=[1])
 
 
-def test_places_below_one_are_an_error() -> None:
-    with pytest.raises(ValueError, match="eval_at must hold whole numbers of places from 1 on, got 0"):
+def test_positions_below_one_are_an_error() -> None:
+    with pytest.raises(ValueError, match="eval_at must hold whole numbers of positions from 1 on, got 0"):
         metrics_for(["ndcg"], objective_alpha=ALPHA, eval_at=[0])
 
 
