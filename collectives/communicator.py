@@ -16,12 +16,12 @@ import numpy as np
 
 from dmlgbm.collectives import requests
 from dmlgbm.collectives.arrays import check_dtype, flat, output, separate
+from dmlgbm.collectives.call_work import Call, WorkMaker
 from dmlgbm.collectives.frames import Operation
 from dmlgbm.collectives.handles import Handle, InOrder
 from dmlgbm.collectives.joining.groups import Regrouping, split
 from dmlgbm.collectives.joining.negotiation import TlsContexts
 from dmlgbm.collectives.kernel_calls import KernelCalls
-from dmlgbm.collectives.plans import Call, Planner
 from dmlgbm.collectives.point_to_point import PointToPoint
 from dmlgbm.collectives.reducers import Array, Reducer, find_reducer
 from dmlgbm.collectives.requests import Request
@@ -36,7 +36,7 @@ _NOTHING = np.empty(0, np.uint8)
 
 
 class Communicator:
-    """A rank's place among `world_size` ranks. Use it as a context manager, from one thread at a time.
+    """One of `world_size` ranks. Use it as a context manager, from one thread at a time.
 
     `timeout` (seconds) is the deadline of every call that is not given its own. `hosts[r]` names the machine of
     rank r, where that is known.
@@ -61,7 +61,7 @@ class Communicator:
         self._session = session
         self._regrouping = regrouping
         self._splits = 0
-        self._planner = Planner(session)
+        self._maker = WorkMaker(session)
         self._lock = threading.RLock()
         self._started = InOrder(f"collectives-{session.name}-{session.rank}")
         self._point_to_point = PointToPoint(session)
@@ -335,10 +335,10 @@ class Communicator:
         return request.result
 
     def _run(self, call: Call, source: Array, target: Array, timeout: float | None) -> None:
-        plan, sequence = self._planner.plan(call), self._session.sequence
-        scratch = self._planner.scratch(plan.scratch_count, target.dtype)
-        plan.work.start(sequence, [source, target, scratch])
-        self._session.run(plan.work, (call.operation, sequence), self._deadline(timeout))
+        made, sequence = self._maker.work_of(call), self._session.sequence
+        scratch = self._maker.scratch(made.scratch_count, target.dtype)
+        made.work.start(sequence, [source, target, scratch])
+        self._session.run(made.work, (call.operation, sequence), self._deadline(timeout))
         self._session.sequence = sequence + 1
 
     def _exchange(

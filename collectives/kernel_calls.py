@@ -21,9 +21,9 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from dmlgbm.collectives import requests
+from dmlgbm.collectives.call_work import WorkMaker
 from dmlgbm.collectives.errors import AbortedError
 from dmlgbm.collectives.kernels.layout import DONE, NEXT_SEQUENCE, NOBODY_RUNS, RUNNING, TURN_WORDS
-from dmlgbm.collectives.plans import Planner
 from dmlgbm.collectives.reducers import Array, Reducer
 from dmlgbm.collectives.requests import Request
 from dmlgbm.collectives.session import Session
@@ -88,12 +88,12 @@ class KernelCalls:
     def _prepare(self, array: Array, request: Request) -> PreparedCall:
         if not isinstance(array, np.ndarray) or (array.size and not np.may_share_memory(array, request.source)):
             raise ValueError("array must be a contiguous array that out does not overlap: it is used again and again")
-        plan = Planner(self._session).plan(request.call)
-        work = plan.work
+        made = WorkMaker(self._session).work_of(request.call)
+        work = made.work
         if not work.fused:
             raise TypeError(f"no kernel combines {work.dtype} with this op; use the call of the communicator")
-        work.start(0, [request.source, request.result.reshape(-1), np.empty(plan.scratch_count, work.dtype)])
-        place = len(self._prepared)
+        work.start(0, [request.source, request.result.reshape(-1), np.empty(made.scratch_count, work.dtype)])
+        position = len(self._prepared)
         arguments = (
             work.kernel_view,
             work.addresses,
@@ -102,7 +102,7 @@ class KernelCalls:
             work.like,
             work.control,
             self._turn,
-            place,
+            position,
         )
         self._prepared.append(PreparedCall(request, work, arguments))
         return self._prepared[-1]
@@ -121,8 +121,8 @@ class KernelCalls:
     @property
     def _under_way(self) -> PreparedCall | None:
         """The collective that a kernel began and did not end."""
-        place = int(self._turn[RUNNING])
-        return None if place == NOBODY_RUNS else self._prepared[place]
+        position = int(self._turn[RUNNING])
+        return None if position == NOBODY_RUNS else self._prepared[position]
 
     def __enter__(self) -> Self:
         self._turn[NEXT_SEQUENCE] = self._communicator.take_over(self._session)

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from dmlgbm.collectives.call_work import header_table
 from dmlgbm.collectives.frames import Header, Kind, Operation, dtype_code
 from dmlgbm.collectives.kernels.layout import SOURCE, TARGET
-from dmlgbm.collectives.plans import header_table
 from dmlgbm.collectives.reducers import Array
 from dmlgbm.collectives.schedules.program import ProgramBuilder
 from dmlgbm.collectives.session import Session

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dmlgbm.collectives.arrays import check_counts, flat, output, separate
+from dmlgbm.collectives.call_work import Call
 from dmlgbm.collectives.frames import Operation
-from dmlgbm.collectives.plans import Call
 from dmlgbm.collectives.reducers import Array, Reducer, find_reducer
 
 

@@ -176,11 +176,11 @@ class Session:
     def _unexpected(self, work: Work, call: str) -> None:
         """Deal with a header other than the expected one: drop a probe, raise for everything else."""
         row, peer = int(work.control[STOPPED_ROW]), int(work.control[STOPPED_PEER])
-        while work.progress[row] >= HEADER_BYTES and (work.received[row] != work.headers[row]).any():
+        while work.moved_bytes[row] >= HEADER_BYTES and (work.received[row] != work.headers[row]).any():
             header = decode(work.received[row].tobytes())
             expected = decode(work.headers[row].tobytes())
             if header.kind == Kind.ABORT:
-                overread = bytes(work.payload(row)[: int(work.progress[row]) - HEADER_BYTES])
+                overread = bytes(work.payload(row)[: int(work.moved_bytes[row]) - HEADER_BYTES])
                 raise self._read_reason(peer, header, overread)
             if header.kind == Kind.GOODBYE:
                 raise self._left(peer, call)
@@ -204,14 +204,14 @@ class Session:
     def _ended(self, peer: int, call: str) -> None:
         """A peer that this rank does not wait for now sends no more: find out whether it was the end of its part."""
         data = self.transport.look_ahead(peer, _LOOK_AHEAD)
-        place = 0
-        while place + HEADER_BYTES <= len(data):
-            header = decode(data[place : place + HEADER_BYTES])
-            place += HEADER_BYTES
+        position = 0
+        while position + HEADER_BYTES <= len(data):
+            header = decode(data[position : position + HEADER_BYTES])
+            position += HEADER_BYTES
             if header.kind == Kind.ABORT:
-                raise _decode_reason(header, data[place : place + header.payload])
-            place += header.payload
-            if header.kind == Kind.GOODBYE or place > _LOOK_AHEAD - HEADER_BYTES:
+                raise _decode_reason(header, data[position : position + header.payload])
+            position += header.payload
+            if header.kind == Kind.GOODBYE or position > _LOOK_AHEAD - HEADER_BYTES:
                 # It left in good order, or so much is there that its end will be seen when that has been received.
                 self.transport.stop_watching(peer)
                 return
@@ -220,7 +220,7 @@ class Session:
     def _lost(self, work: Work, call: str) -> NoReturn:
         """A connection ended; look for a peer that says why, then raise."""
         peer, error = int(work.control[STOPPED_PEER]), int(work.control[ERROR_NUMBER])
-        amid = {each for row, each in work.unfinished(RECEIVE) if work.progress[row]}
+        amid = {each for row, each in work.unfinished(RECEIVE) if work.moved_bytes[row]}
         streams = set(range(self.world_size)) - amid - {self.rank}
         until = time.monotonic() + REASON_SECONDS
         while streams and time.monotonic() < until:
@@ -267,7 +267,7 @@ class Session:
             if self.failure is None:
                 self.failure = error
             self._closed = True
-        amid = set() if work is None else {peer for row, peer in work.unfinished(SEND) if work.progress[row]}
+        amid = set() if work is None else {peer for row, peer in work.unfinished(SEND) if work.moved_bytes[row]}
         frame = self._abort_frame(self.failure)
         for peer in set(range(self.world_size)) - amid - {self.rank}:
             self.transport.send_now(peer, frame)
@@ -328,12 +328,12 @@ def _words(call: CallName) -> str:
 
 def _drop_header(work: Work, row: int) -> None:
     """Forget the header of a frame without payload; what was read after it belongs to the next frame."""
-    after = bytes(work.payload(row)[: int(work.progress[row]) - HEADER_BYTES])
+    after = bytes(work.payload(row)[: int(work.moved_bytes[row]) - HEADER_BYTES])
     header = after[:HEADER_BYTES].ljust(HEADER_BYTES, b"\0")
     work.received[row] = np.frombuffer(header, np.int64)
     rest = after[HEADER_BYTES:]
     work.payload(row)[: len(rest)] = rest
-    work.progress[row] = len(after)
+    work.moved_bytes[row] = len(after)
 
 
 def _decode_reason(header: Header, data: bytes) -> CollectiveError:

@@ -73,8 +73,8 @@ class TwoLevelCommunicator(Communicator):
                 return super().broadcast(array, root, algorithm=algorithm, out=out, timeout=timeout)
             home = self.hosts[root]
             at_home = self.hosts[self.rank] == home
-            place = [rank for rank, host in enumerate(self.hosts) if host == home].index(root)
-            values = self._local.broadcast(array, place, timeout=timeout) if at_home else np.asarray(array)
+            local_root = [rank for rank, host in enumerate(self.hosts) if host == home].index(root)
+            values = self._local.broadcast(array, local_root, timeout=timeout) if at_home else np.asarray(array)
             if self._leaders is not None:
                 values = self._leaders.broadcast(values, self._host_names.index(home), timeout=timeout)
             if not at_home:

@@ -24,7 +24,7 @@ from dmlgbm.dask_backend.heartbeats import (
 )
 from dmlgbm.dask_backend.row_inputs import PartitionInputs, ReadFunction, Unpacked
 from dmlgbm.dask_backend.shared_settings import COMPUTING_ON_CLIENTS
-from dmlgbm.dask_backend.task_place import outside_of_a_task
+from dmlgbm.dask_backend.task_seat import outside_of_a_task
 from dmlgbm.dask_backend.worker_calls import answers_of
 from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from dmlgbm.gbdt.system.cores import available_threads
@@ -129,17 +129,17 @@ class ThisProcess:
 
 
 class DaskCluster:
-    """The workers of a client. Keys carry the session, so that no two fits ever share a task."""
+    """The workers of a client. Keys carry the id of the fit, so that no two fits ever share a task."""
 
     def __init__(
         self,
         client: Any,
-        session: str,
+        fit_id: str,
         worker_timeout: float = WORKER_TIMEOUT,
         timeout_parameter: str = "worker_timeout",
     ) -> None:
         self.client = client
-        self.session = session
+        self.fit_id = fit_id
         self.watch = WorkerWatch(client, worker_timeout, timeout_parameter)
         self._made: list[weakref.ref[Any]] = []
 
@@ -258,7 +258,7 @@ class DaskCluster:
         }
 
     def _key(self, name: str) -> str:
-        return f"dmlgbm-{name}-{self.session}"
+        return f"dmlgbm-{name}-{self.fit_id}"
 
 
 def _same(value: Any) -> Any:
@@ -268,7 +268,7 @@ def _same(value: Any) -> Any:
 @contextlib.contextmanager
 def connected(
     collections: Sequence[Any],
-    session: str,
+    fit_id: str,
     given: Any = None,
     worker_timeout: float = WORKER_TIMEOUT,
     timeout_parameter: str = "worker_timeout",
@@ -284,7 +284,7 @@ def connected(
         return
     _require_usable(client)
     # Whatever is computed meanwhile is computed there.
-    cluster = DaskCluster(client, session, worker_timeout, timeout_parameter)
+    cluster = DaskCluster(client, fit_id, worker_timeout, timeout_parameter)
     with (
         COMPUTING_ON_CLIENTS.held(),
         client.as_current(),

@@ -16,7 +16,7 @@ from dmlgbm.dask_backend.alignment import aligned
 from dmlgbm.dask_backend.cluster import Cluster, Handle
 from dmlgbm.dask_backend.placement import place_shares
 from dmlgbm.dask_backend.row_inputs import PartitionInputs, ReadFunction
-from dmlgbm.dask_backend.worker_store import Receipt, clear_partitions, store_of, this_worker
+from dmlgbm.dask_backend.worker_holdings import Receipt, clear_partitions, holdings_of, this_worker
 from dmlgbm.dask_backend.worker_threads import threads_of_task
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.evaluation import EvaluationPart
@@ -150,29 +150,29 @@ def cut_bins(
 
 @dataclass(frozen=True)
 class RowsToBin:
-    """The training rows of a session, ready to be binned wherever they are needed."""
+    """The training rows of a fit, ready to be binned wherever they are needed."""
 
     rows: PartitionRowSet
     summaries: Sequence[ColumnSummary]
     initial_model: Booster | None = None
 
-    def bin_everywhere(self, cluster: Cluster, session: str) -> tuple[BinningPlan, list[Receipt]]:
+    def bin_everywhere(self, cluster: Cluster, fit_id: str) -> tuple[BinningPlan, list[Receipt]]:
         """Bin all shares where they lie; features that clash anywhere get columns of their own everywhere."""
         never_shared: frozenset[int] = frozenset()
         while True:
             plan = plan_bins(self.summaries, never_shared)
             shares = range(len(self.rows.cuts))
-            receipts = self.bin_shares(cluster, session, plan, shares, f"bin-{len(never_shared)}")
+            receipts = self.bin_shares(cluster, fit_id, plan, shares, f"bin-{len(never_shared)}")
             clashing = frozenset().union(*(receipt.clashing for receipt in receipts))
             if not clashing:
                 return plan, receipts
             never_shared |= clashing
-            cluster.run(clear_partitions, session)
+            cluster.run(clear_partitions, fit_id)
 
     def bin_shares(
         self,
         cluster: Cluster,
-        session: str,
+        fit_id: str,
         plan: BinningPlan,
         shares: Sequence[int],
         name: str,
@@ -186,7 +186,7 @@ class RowsToBin:
         shared_plan, model = cluster.share(plan, f"plan-{name}"), cluster.share(self.initial_model, f"start-{name}")
         first_rows = rows.first_rows
         tasks = [
-            (session, share, rows.rows_of, rows.parts_of(share), rows.rules, rows.cuts[share], first_rows[share])
+            (fit_id, share, rows.rows_of, rows.parts_of(share), rows.rules, rows.cuts[share], first_rows[share])
             for share in shares
         ]
         arguments = [(*task, shared_plan, model) for task in tasks]
@@ -198,7 +198,7 @@ class RowsToBin:
 
 def place_evaluation(
     cluster: Cluster,
-    session: str,
+    fit_id: str,
     number: int,
     rows: PartitionRowSet,
     shares: Sequence[int],
@@ -215,7 +215,7 @@ def place_evaluation(
         raise RanksLostError("all workers that held training rows are gone")
     places = place_shares([rows.cuts[share].n_rows for share in shares], holders, threads)
     arguments = [
-        (session, number, share, rows.rows_of, rows.parts_of(share), rows.rules, rows.cuts[share], first_rows[share])
+        (fit_id, number, share, rows.rows_of, rows.parts_of(share), rows.rules, rows.cuts[share], first_rows[share])
         for share in shares
     ]
     handles = cluster.map(_watched, arguments, name, places)
@@ -265,7 +265,7 @@ def _summarised(samples: list[SampledRows], parameters: BinningParameters) -> li
 
 
 def _binned(
-    session: str,
+    fit_id: str,
     share: int,
     rows_of: RowsOf,
     parts: list[Any],
@@ -281,15 +281,15 @@ def _binned(
         partition = RankPartition.of(rows, plan, first_row, aligned(initial_model), workers)
     clashing = partition.binned.clashing
     if not clashing:
-        store_of(session, address).partitions[share] = partition
+        holdings_of(fit_id, address).partitions[share] = partition
     digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score))
     return Receipt(share, address, digest, clashing)
 
 
 def _watched(
-    session: str, number: int, share: int, rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int
+    fit_id: str, number: int, share: int, rows_of: RowsOf, parts: list[Any], rules: Any, cut: Any, first_row: int
 ) -> Receipt:
     rows = rows_of(*aligned((parts, rules, cut)))
     address = this_worker()
-    store_of(session, address).evaluation[number, share] = EvaluationPart(rows, first_row)
+    holdings_of(fit_id, address).evaluation[number, share] = EvaluationPart(rows, first_row)
     return Receipt(share, address)

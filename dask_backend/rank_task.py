@@ -25,7 +25,7 @@ from dmlgbm.collectives import (
     this_host,
 )
 from dmlgbm.dask_backend.alignment import aligned
-from dmlgbm.dask_backend.worker_store import WorkerStore, drop_store, store_of
+from dmlgbm.dask_backend.worker_holdings import Holdings, drop_holdings, holdings_of
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.callbacks import TrainingState
 from dmlgbm.gbdt.ranks.rank import Checkpoint, RankResult, RankTask, train_rank
@@ -55,10 +55,10 @@ class RankPlace:
 
 
 @dataclass(frozen=True)
-class RankOrder:
+class RankAssignment:
     """What all ranks of one generation are told."""
 
-    session: str
+    fit_id: str
     generation: int
     task: RankTask
     set_names: tuple[str, ...] = ()
@@ -163,28 +163,28 @@ class RunningRank:
             communicator.abort(reason)
 
 
-def run_rank(order: RankOrder, rank: int, place: RankPlace) -> RankOutcome:
-    """Train as one rank of a session on the worker that this task runs on."""
-    return host_rank(order.session, order.generation, rank, lambda *here: _train(aligned(order), rank, place, *here))
+def run_rank(assignment: RankAssignment, rank: int, place: RankPlace) -> RankOutcome:
+    """Train as one rank of a fit on the worker that this task runs on."""
+    return host_rank(
+        assignment.fit_id, assignment.generation, rank, lambda *here: _train(aligned(assignment), rank, place, *here)
+    )
 
 
-def host_rank(
-    session: str, generation: int, rank: int, train: Callable[[WorkerStore, RunningRank, Any], Result]
-) -> Result:
-    """train(store, running, worker) inside a task, seen by the client and watched; for learners of any kind."""
+def host_rank(fit_id: str, generation: int, rank: int, train: Callable[[Holdings, RunningRank, Any], Result]) -> Result:
+    """train(held, running, worker) inside a task, seen by the client and watched; for learners of any kind."""
     from distributed import get_worker, secede
 
     worker = get_worker()
     key = worker.get_current_task()
-    store = store_of(session, str(worker.address))
+    held = holdings_of(fit_id, str(worker.address))
     running = RunningRank(generation)
-    store.rank = running
+    held.rank = running
     # Ranks wait for each other, so none may keep another one (or another fit's) from starting.
     secede()
     watcher = threading.Thread(target=_watch, args=(worker, key, running), name=f"dmlgbm-watch-{rank}", daemon=True)
     watcher.start()
     try:
-        return train(store, running, worker)
+        return train(held, running, worker)
     except AbortedError as aborted:
         # Another rank may notice first that nobody is left who would ask for results.
         running.is_unwanted = running.is_unwanted or _UNWANTED in str(aborted)
@@ -192,27 +192,27 @@ def host_rank(
     finally:
         running.end()
         watcher.join()
-        if store.rank is running:
-            store.rank = None
+        if held.rank is running:
+            held.rank = None
         if running.is_unwanted:
-            drop_store(session, worker)
+            drop_holdings(fit_id, worker)
 
 
 def _train(
-    order: RankOrder, rank: int, place: RankPlace, store: WorkerStore, running: RunningRank, worker: Any
+    assignment: RankAssignment, rank: int, place: RankPlace, held: Holdings, running: RunningRank, worker: Any
 ) -> RankOutcome:
-    n_threads = threads_of_rank(int(worker.state.nthreads), order.n_jobs)
-    task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
-    data = store.rank_data(task.plan, place.shares)
+    n_threads = threads_of_rank(int(worker.state.nthreads), assignment.n_jobs)
+    task = replace(assignment.task, parameters=replace(assignment.task.parameters, n_threads=n_threads))
+    data = held.rank_data(task.plan, place.shares)
     with join_ranks(running, rank, worker) as communicator:
         result: RankResult = train_rank(
             communicator,
             data,
             task,
-            evaluation_sets=rank_evaluation_sets(order.set_names, place.evaluation, store),
+            evaluation_sets=rank_evaluation_sets(assignment.set_names, place.evaluation, held),
             callbacks=[running.end_if_asked] if rank == 0 else (),
             on_iteration=running.reports.append if rank == 0 else None,
-            resume=order.resume,
+            resume=assignment.resume,
         )
     # The client has the trees from the reports: the model of every rank would only be copied and thrown away.
     return RankOutcome(result.report, running.n_fetched, running.reports[running.n_fetched :])
@@ -233,11 +233,11 @@ def join_ranks(running: RunningRank, rank: int, worker: Any) -> Iterator[Communi
 
 
 def rank_evaluation_sets(
-    names: Sequence[str], shares: Sequence[tuple[int, int]], store: WorkerStore
+    names: Sequence[str], shares: Sequence[tuple[int, int]], held: Holdings
 ) -> list[EvaluationSet]:
     """All evaluation sets, with the parts that this worker holds."""
     return [
-        EvaluationSet(name, store.evaluation_parts([each for each in shares if each[0] == number]))
+        EvaluationSet(name, held.evaluation_parts([each for each in shares if each[0] == number]))
         for number, name in enumerate(names)
     ]
 
@@ -266,11 +266,11 @@ def _watch(worker: Any, key: str, running: RunningRank) -> None:
 # What the client calls on a worker, beside its tasks.
 
 
-async def rank_place(session: str, generation: int, dask_worker: Any = None) -> tuple[str, str] | None:
+async def rank_place(fit_id: str, generation: int, dask_worker: Any = None) -> tuple[str, str] | None:
     """Where the rank of this worker listens, once it does."""
     until = time.monotonic() + _COLLECT_SECONDS
     while True:
-        running = store_of(session, str(dask_worker.address)).rank
+        running = holdings_of(fit_id, str(dask_worker.address)).rank
         if running is not None and running.generation == generation and running.place is not None:
             place: tuple[str, str] = running.place
             return place
@@ -279,18 +279,18 @@ async def rank_place(session: str, generation: int, dask_worker: Any = None) -> 
         await asyncio.sleep(0.005)
 
 
-def introduce_rank(session: str, generation: int, record: dict[str, Any], dask_worker: Any = None) -> None:
+def introduce_rank(fit_id: str, generation: int, record: dict[str, Any], dask_worker: Any = None) -> None:
     """Give the record to the rank of this worker."""
-    running = store_of(session, str(dask_worker.address)).rank
+    running = holdings_of(fit_id, str(dask_worker.address)).rank
     if running is not None and running.generation == generation:
         running.introduce(record)
 
 
 async def next_reports(
-    session: str, generation: int, n_seen: int, patience: float, dask_worker: Any = None
+    fit_id: str, generation: int, n_seen: int, patience: float, dask_worker: Any = None
 ) -> list[Any]:
     """The reports of rank 0 after the first `n_seen`, a few at a time."""
-    running = store_of(session, str(dask_worker.address)).rank
+    running = holdings_of(fit_id, str(dask_worker.address)).rank
     if running is None or running.generation != generation:
         await asyncio.sleep(_SOON)  # its result is on the way to the client
         return []
@@ -302,16 +302,16 @@ async def next_reports(
     return list(running.reports[n_seen:])
 
 
-def finish_rank(session: str, generation: int, reason: str, dask_worker: Any = None) -> None:
+def finish_rank(fit_id: str, generation: int, reason: str, dask_worker: Any = None) -> None:
     """Let training end after the iteration that it is at."""
-    running = store_of(session, str(dask_worker.address)).rank
+    running = holdings_of(fit_id, str(dask_worker.address)).rank
     if running is not None and running.generation == generation:
         running.finish(reason)
 
 
-async def stop_rank(session: str, reason: str, seconds: float, dask_worker: Any = None) -> bool:
+async def stop_rank(fit_id: str, reason: str, seconds: float, dask_worker: Any = None) -> bool:
     """Stop the rank of this worker; whether its thread has let go of the rows within this time."""
-    running = store_of(session, str(dask_worker.address)).rank
+    running = holdings_of(fit_id, str(dask_worker.address)).rank
     if running is None:
         return True
     running.stop(reason)

@@ -15,10 +15,10 @@ from typing import Any
 
 from dmlgbm.collectives import Hub
 from dmlgbm.dask_backend.cluster import HERE, Cluster, DaskCluster
+from dmlgbm.dask_backend.generation import run_ranks
 from dmlgbm.dask_backend.ingestion import PartitionRowSet, RowsToBin, cut_bins, place_evaluation
-from dmlgbm.dask_backend.rank_task import RankOrder, RankPlace, rank_evaluation_sets
-from dmlgbm.dask_backend.session import run_ranks
-from dmlgbm.dask_backend.worker_store import drop_store, held_shares, store_of
+from dmlgbm.dask_backend.rank_task import RankAssignment, RankPlace, rank_evaluation_sets
+from dmlgbm.dask_backend.worker_holdings import drop_holdings, held_shares, holdings_of
 from dmlgbm.gbdt.callbacks import Callback, TrainingState
 from dmlgbm.gbdt.data.partition_binning import BinningPlan
 from dmlgbm.gbdt.ranks.checkpoints import CheckpointFile
@@ -26,8 +26,8 @@ from dmlgbm.gbdt.ranks.cost_model import link_between
 from dmlgbm.gbdt.ranks.fit_report import RankReport, fit_report
 from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
 from dmlgbm.gbdt.ranks.losses import Losses, RanksLostError
-from dmlgbm.gbdt.ranks.progress import Progress
 from dmlgbm.gbdt.ranks.rank import train_rank
+from dmlgbm.gbdt.ranks.run_so_far import RunSoFar
 
 logger = logging.getLogger("dmlgbm")
 
@@ -36,19 +36,19 @@ _SECONDS_FOR_RETURN = 3.0
 
 
 def train_on_cluster(
-    cluster: Cluster, session: str, job: ClusterJob[PartitionRowSet], callbacks: Sequence[Callback] = ()
+    cluster: Cluster, fit_id: str, job: ClusterJob[PartitionRowSet], callbacks: Sequence[Callback] = ()
 ) -> ClusterResult:
     """Train; whatever happens, the workers keep nothing of it."""
     try:
         summaries = cut_bins(cluster, job.training, job.columns.n_features, job.binning)
         rows = RowsToBin(job.training, summaries, job.initial_model)
-        plan, receipts = rows.bin_everywhere(cluster, session)
-        run = _Run(cluster, session, job, rows, plan, callbacks)
+        plan, receipts = rows.bin_everywhere(cluster, fit_id)
+        run = _Run(cluster, fit_id, job, rows, plan, callbacks)
         digest = sum(receipt.digest for receipt in receipts)
         return run.to_the_end(digest)
     finally:
         with contextlib.suppress(Exception):
-            cluster.run(drop_store, session)
+            cluster.run(drop_holdings, fit_id)
 
 
 class _Run:
@@ -57,19 +57,19 @@ class _Run:
     def __init__(
         self,
         cluster: Cluster,
-        session: str,
+        fit_id: str,
         job: ClusterJob[PartitionRowSet],
         rows: RowsToBin,
         plan: BinningPlan,
         callbacks: Sequence[Callback],
     ) -> None:
         self._cluster = cluster
-        self._session = session
+        self._fit_id = fit_id
         self._job = job
         self._rows = rows
         self._plan = plan
         self._file: CheckpointFile | None = None
-        self._progress = Progress(job.parameters, job.initial_model, callbacks, self._commit)
+        self._so_far = RunSoFar(job.parameters, job.initial_model, callbacks, self._commit)
         self._losses = Losses(job.max_restarts)
 
     def to_the_end(self, digest: int) -> ClusterResult:
@@ -79,35 +79,35 @@ class _Run:
         mode = self._job.mode(self._plan, len(places), link_between([place.worker for place in places]))
         ranks: list[RankReport] = []
         began = time.monotonic()
-        while not self._progress.finished:
+        while not self._so_far.finished:
             try:
                 ranks = self._generation(len(self._losses), places, mode.tree_learner)
                 break
             except RanksLostError as error:
                 # A loss after the last iteration is none.
-                if not self._progress.finished:
-                    self._losses.note(self._progress.n_iterations, error)
+                if not self._so_far.finished:
+                    self._losses.note(self._so_far.n_iterations, error)
                     self._wait_for_return(len(places))
                     places = self._placed()
         if self._file is not None:
             self._file.remove()
-        seconds, progress = time.monotonic() - began, self._progress
+        seconds, so_far = time.monotonic() - began, self._so_far
         report = fit_report(
-            mode.tree_learner, seconds, progress.tree_counts, ranks, progress.history(), self._losses.told, len(places)
+            mode.tree_learner, seconds, so_far.tree_counts, ranks, so_far.history(), self._losses.told, len(places)
         )
         source = self._job.training.source
         report = replace(report, n_partitions=len(source), partitions_computed=source.n_computed)
-        return ClusterResult(progress.result(), mode, report)
+        return ClusterResult(so_far.result(), mode, report)
 
     def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> list[RankReport]:
-        job, progress = self._job, self._progress
+        job, so_far = self._job, self._so_far
         task = job.rank_task(self._plan, tree_learner)
-        resume = progress.checkpoint if progress.n_iterations else None
+        resume = so_far.checkpoint if so_far.n_iterations else None
         names = tuple(name for name, _ in job.evaluation)
-        order = RankOrder(self._session, generation, task, names, job.n_jobs, resume)
+        assignment = RankAssignment(self._fit_id, generation, task, names, job.n_jobs, resume)
         if isinstance(self._cluster, DaskCluster):
-            return [outcome.result for outcome in run_ranks(self._cluster, order, places, progress)]
-        return [_run_here(order, places[0], progress)]
+            return [outcome.result for outcome in run_ranks(self._cluster, assignment, places, so_far)]
+        return [_run_here(assignment, places[0], so_far)]
 
     # Where rows are.
 
@@ -117,7 +117,7 @@ class _Run:
             try:
                 places = self._places(len(self._losses))
             except RanksLostError as error:
-                self._losses.note(self._progress.n_iterations, error)
+                self._losses.note(self._so_far.n_iterations, error)
             else:
                 self._release()
                 return places
@@ -132,7 +132,7 @@ class _Run:
             for share, worker in owners.items():
                 already[worker] = already.get(worker, 0) + job.training.cuts[share].n_rows
             name = f"bin-again-{attempt}"
-            receipts = self._rows.bin_shares(cluster, self._session, self._plan, missing, name, already)
+            receipts = self._rows.bin_shares(cluster, self._fit_id, self._plan, missing, name, already)
             owners.update({receipt.number: receipt.worker for receipt in receipts})
         workers = list(dict.fromkeys(owners[share] for share in sorted(owners)))
         watched = self._watched(workers, attempt)
@@ -152,11 +152,11 @@ class _Run:
         """The worker of each share that is held. A worker that came back with what others have by now starts anew."""
         owners: dict[int, str] = {}
         alive = self._cluster.alive()
-        held = self._cluster.run(held_shares, self._session, workers=list(alive))
+        held = self._cluster.run(held_shares, self._fit_id, workers=list(alive))
         for worker in sorted(held, key=lambda each: -len(held[each][0])):
             shares = held[worker][0]
             if any(share in owners for share in shares):
-                self._cluster.run(drop_store, self._session, workers=[worker])
+                self._cluster.run(drop_holdings, self._fit_id, workers=[worker])
             else:
                 owners.update(dict.fromkeys(shares, worker))
         return owners
@@ -165,13 +165,13 @@ class _Run:
         if not self._job.evaluation:
             return {}
         cluster = self._cluster
-        held = cluster.run(held_shares, self._session, workers=workers)
+        held = cluster.run(held_shares, self._fit_id, workers=workers)
         owners = {each: worker for worker in held for each in held[worker][1]}
         for number, (_, rows) in enumerate(self._job.evaluation):
             missing = [share for share in range(len(rows.cuts)) if (number, share) not in owners]
             if missing:
                 name = f"watch-{number}-{attempt}"
-                receipts = place_evaluation(cluster, self._session, number, rows, missing, workers, name)
+                receipts = place_evaluation(cluster, self._fit_id, number, rows, missing, workers, name)
                 owners.update({(number, receipt.number): receipt.worker for receipt in receipts})
         return owners
 
@@ -198,26 +198,26 @@ class _Run:
         self._file = self._job.checkpoint_file(self._plan, digest)
         found = None if self._file is None else self._file.read()
         if self._file is not None and found is not None:
-            self._progress.restore(found)
-            logger.info("going on from iteration %d in %s", self._progress.n_iterations, self._file.path)
+            self._so_far.restore(found)
+            logger.info("going on from iteration %d in %s", self._so_far.n_iterations, self._file.path)
 
 
-def _run_here(order: RankOrder, place: RankPlace, progress: Progress) -> RankReport:
+def _run_here(assignment: RankAssignment, place: RankPlace, so_far: RunSoFar) -> RankReport:
     """The one rank of this process."""
 
     def end_if_asked(state: TrainingState) -> None:
-        if progress.stop_reason is not None:
-            state.stop(progress.stop_reason)
+        if so_far.stop_reason is not None:
+            state.stop(so_far.stop_reason)
 
-    store = store_of(order.session, HERE)
+    held = holdings_of(assignment.fit_id, HERE)
     with Hub(1).join(0) as communicator:
         result = train_rank(
             communicator,
-            store.rank_data(order.task.plan, place.shares),
-            order.task,
-            evaluation_sets=rank_evaluation_sets(order.set_names, place.evaluation, store),
+            held.rank_data(assignment.task.plan, place.shares),
+            assignment.task,
+            evaluation_sets=rank_evaluation_sets(assignment.set_names, place.evaluation, held),
             callbacks=[end_if_asked],
-            on_iteration=progress.add,
-            resume=order.resume,
+            on_iteration=so_far.add,
+            resume=assignment.resume,
         )
     return result.report

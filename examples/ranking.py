@@ -27,7 +27,7 @@ def main() -> None:
 
     first = np.flatnonzero(query == N_TRAIN)
     order = np.argsort(-model.predict(X[first]), kind="stable")
-    print(f"Grades of the first held-out query, best place first: {grade[first][order].tolist()}")
+    print(f"Grades of the first held-out query, best position first: {grade[first][order].tolist()}")
 
 
 if __name__ == "__main__":

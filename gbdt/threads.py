@@ -118,11 +118,11 @@ class Workers:
         if len(items) <= 1 or self.n_threads == 1:
             return [task(item) for item in items]
         results: list[Any] = [None] * len(items)
-        places = iter(range(len(items)))
+        positions = iter(range(len(items)))
 
         def work() -> None:
-            for place in places:
-                results[place] = task(items[place])
+            for position in positions:
+                results[position] = task(items[position])
 
         self.run([work] * self.n_threads)
         return results

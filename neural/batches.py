@@ -57,8 +57,8 @@ class BatchSource:
         if size is None:
             size = max(1, round(self.size / self.world_size))
         owned = self.shard.owned
-        for places in self._cuts(len(owned), size, f"rank {self.rank}", epoch):
-            yield Batch(owned[places], len(places))
+        for cut in self._cuts(len(owned), size, f"rank {self.rank}", epoch):
+            yield Batch(owned[cut], len(cut))
 
     def _cuts(self, count: int, size: int, purpose: str, epoch: int) -> Iterator[IntArray]:
         n_steps = -(-count // size)
@@ -77,5 +77,5 @@ class BatchSource:
             return numbers[self.rank * count // self.world_size : (self.rank + 1) * count // self.world_size]
         if not len(shard.numbers):
             return numbers[:0]
-        places = np.minimum(np.searchsorted(shard.numbers, numbers), len(shard.numbers) - 1)
-        return places[shard.numbers[places] == numbers]
+        found = np.minimum(np.searchsorted(shard.numbers, numbers), len(shard.numbers) - 1)
+        return found[shard.numbers[found] == numbers]

@@ -15,7 +15,7 @@ from dmlgbm.neural.model import FloatArray
 
 
 @dataclass
-class Progress:
+class EpochsSoFar:
     """How the epochs have gone so far, for early stopping and the history; equal on all ranks.
 
     `epochs[k]` has the columns of the history for the group and, under "ranks", for every rank.
@@ -42,14 +42,14 @@ class Commit:
     buffers: FloatArray
     optimiser: dict[str, Any]
     strategy: dict[str, Any]
-    progress: Progress
+    so_far: EpochsSoFar
     ranks: tuple[bytes, ...] = ()
 
     def to_arrays(self) -> dict[str, npt.NDArray[Any]]:
         """Plain arrays for `numpy.savez`; no pickle is needed to read them."""
-        progress = {each.name: getattr(self.progress, each.name) for each in fields(Progress)}
-        best = {name: progress.pop(name) for name in ("best_parameters", "best_buffers")}
-        plain = json.dumps({"epoch": self.epoch, "step": self.step, "progress": progress})
+        so_far = {each.name: getattr(self.so_far, each.name) for each in fields(EpochsSoFar)}
+        best = {name: so_far.pop(name) for name in ("best_parameters", "best_buffers")}
+        plain = json.dumps({"epoch": self.epoch, "step": self.step, "progress": so_far})  # the name in the file
         return {
             "plain": np.frombuffer(plain.encode(), np.uint8),
             "parameters": self.parameters,
@@ -85,7 +85,7 @@ class Commit:
             arrays["buffers"],
             group("optimiser."),
             group("strategy."),
-            replace(Progress(**plain["progress"]), best_parameters=best[0], best_buffers=best[1]),
+            replace(EpochsSoFar(**plain["progress"]), best_parameters=best[0], best_buffers=best[1]),
             tuple(arrays[f"rank.{rank}"].tobytes() for rank in range(sum(name.startswith("rank.") for name in arrays))),
         )
 

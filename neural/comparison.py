@@ -44,11 +44,11 @@ class Comparison:
             heads += [f"s{target}", f"MB{target}"]
             columns += ["seconds_to_target", "megabytes_to_target"]
         table = [heads, *([_text(getattr(row, column)) for column in columns] for row in self.rows)]
-        widths = [max(len(line[place]) for line in table) for place in range(len(heads))]
+        widths = [max(len(line[position]) for line in table) for position in range(len(heads))]
         return "\n".join(
             "  ".join(
-                cell.ljust(width) if place == 0 else cell.rjust(width)
-                for place, (cell, width) in enumerate(zip(line, widths, strict=True))
+                cell.ljust(width) if position == 0 else cell.rjust(width)
+                for position, (cell, width) in enumerate(zip(line, widths, strict=True))
             )
             for line in table
         )

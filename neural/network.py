@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.system.counter_random import hash_of
-from dmlgbm.neural.layers.base import ArrayPlan, Layer
+from dmlgbm.neural.layers.base import ArrayBlueprint, Layer
 from dmlgbm.neural.losses import Loss
 from dmlgbm.neural.model import FloatArray, Inputs, LayerReady, Model, ParameterPart, Pass
 
@@ -18,7 +18,7 @@ _ROWS_OF_A_PREDICTION = 2048
 
 
 class Network(Model):
-    """Binds layers to fresh vectors; initial values depend on `seed` and the places of the layers only."""
+    """Binds layers to fresh vectors; initial values depend on `seed` and the positions of the layers only."""
 
     def __init__(
         self, layers: Sequence[Layer], loss: Loss, n_inputs: int, *, dtype: npt.DTypeLike = np.float32, seed: int = 0
@@ -27,18 +27,20 @@ class Network(Model):
         self.loss = loss
         self.n_inputs = n_inputs
         self._trace: list[Any] = []
-        plans, width = [], n_inputs
+        blueprints, width = [], n_inputs
         for layer in self.layers:
-            plans.append(layer.plan(width))
-            width = plans[-1].n_outputs
+            blueprints.append(layer.blueprint(width))
+            width = blueprints[-1].n_outputs
         self.n_outputs = width
-        self.parameters = _values([plan.parameters for plan in plans], dtype, seed)
-        self.buffers = _values([plan.buffers for plan in plans], dtype, seed)
+        self.parameters = _values([blueprint.parameters for blueprint in blueprints], dtype, seed)
+        self.buffers = _values([blueprint.buffers for blueprint in blueprints], dtype, seed)
         self.gradients = np.zeros_like(self.parameters)
-        self._bind([plan.parameters for plan in plans], [plan.buffers for plan in plans], seed)
+        self._bind(
+            [blueprint.parameters for blueprint in blueprints], [blueprint.buffers for blueprint in blueprints], seed
+        )
 
     def _bind(
-        self, parameters: Sequence[Sequence[ArrayPlan]], buffers: Sequence[Sequence[ArrayPlan]], seed: int
+        self, parameters: Sequence[Sequence[ArrayBlueprint]], buffers: Sequence[Sequence[ArrayBlueprint]], seed: int
     ) -> None:
         parts: list[ParameterPart] = []
         values, slopes, others = (
@@ -49,14 +51,14 @@ class Network(Model):
                 (self.buffers, buffers),
             )
         )
-        # The number of a layer among those with parameters, by its place among all layers.
+        # The number of a layer among those with parameters, by its position among all layers.
         self._number_of: list[int | None] = []
         offset = n_numbered = 0
-        for place, (layer, arrays) in enumerate(zip(self.layers, parameters, strict=True)):
-            layer.name = f"layer {place} ({type(layer).__name__})"
+        for position, (layer, arrays) in enumerate(zip(self.layers, parameters, strict=True)):
+            layer.name = f"layer {position} ({type(layer).__name__})"
             layer.seed = seed
-            layer.passes_gradient = place > 0
-            layer.may_overwrite = place > 0 and not self.layers[place - 1].needs_output
+            layer.passes_gradient = position > 0
+            layer.may_overwrite = position > 0 and not self.layers[position - 1].needs_output
             layer.bind(next(values), next(slopes), next(others))
             for array in arrays:
                 parts.append(
@@ -91,10 +93,10 @@ class Network(Model):
     def backward(self, gradient: FloatArray, on_layer_ready: LayerReady | None = None) -> None:
         """Fill the gradients from that of the outputs, last layer first."""
         slope: FloatArray | None = gradient
-        for place in range(len(self.layers) - 1, -1, -1):
+        for position in range(len(self.layers) - 1, -1, -1):
             assert slope is not None
-            slope = self.layers[place].backward(slope)
-            number = self._number_of[place]
+            slope = self.layers[position].backward(slope)
+            number = self._number_of[position]
             if on_layer_ready is not None and number is not None:
                 on_layer_ready(number)
 
@@ -113,26 +115,26 @@ class Network(Model):
         return self.loss.value(outputs, targets)
 
     def name_of_bad_layer(self) -> str:
-        for place, values in enumerate(self._trace[:1] + self._trace[1:]):
+        for position, values in enumerate(self._trace[:1] + self._trace[1:]):
             numbers = values if isinstance(values, np.ndarray) else values.data
             if not np.isfinite(numbers).all():
-                return "the inputs" if place == 0 else self.layers[place - 1].name
+                return "the inputs" if position == 0 else self.layers[position - 1].name
         return f"the loss ({self.loss.name})"
 
 
-def _values(plans: Sequence[Sequence[ArrayPlan]], dtype: npt.DTypeLike, seed: int) -> FloatArray:
+def _values(blueprints: Sequence[Sequence[ArrayBlueprint]], dtype: npt.DTypeLike, seed: int) -> FloatArray:
     arrays = [
-        array.initialise(hash_of(seed, "initial", place, array.name, number), array.shape).reshape(-1)
-        for place, layer in enumerate(plans)
+        array.initialise(hash_of(seed, "initial", position, array.name, number), array.shape).reshape(-1)
+        for position, layer in enumerate(blueprints)
         for number, array in enumerate(layer)
     ]
     return np.concatenate(arrays).astype(dtype) if arrays else np.zeros(0, dtype)
 
 
-def _views(vector: FloatArray, plans: Sequence[Sequence[ArrayPlan]]) -> Iterator[list[FloatArray]]:
-    """For each layer the arrays of its plans as views into the vector."""
+def _views(vector: FloatArray, blueprints: Sequence[Sequence[ArrayBlueprint]]) -> Iterator[list[FloatArray]]:
+    """For each layer the arrays of its blueprints as views into the vector."""
     offset = 0
-    for layer in plans:
+    for layer in blueprints:
         views = []
         for array in layer:
             views.append(vector[offset : offset + array.size].reshape(array.shape))

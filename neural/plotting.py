@@ -31,8 +31,8 @@ def plot_history(histories: Any, path: str | os.PathLike[str] | None = None) -> 
     n_rows, n_columns = (2, 2) if len(panels) == 4 else (1, len(panels))
     figure = figure_of(figsize=(5 * n_columns, 3.5 * n_rows), layout="constrained")
     axes = figure.subplots(n_rows, n_columns, squeeze=False).ravel()
-    for place, plot in zip(axes, panels, strict=True):
-        plot(place, named)
+    for axis, plot in zip(axes, panels, strict=True):
+        plot(axis, named)
     if len(named) > 1:
         axes[0].legend()
     if path is not None:
@@ -40,37 +40,37 @@ def plot_history(histories: Any, path: str | os.PathLike[str] | None = None) -> 
     return figure
 
 
-def _plot_loss_by_epoch(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+def _plot_loss_by_epoch(axis: Any, named: Mapping[str, TrainingHistory]) -> None:
     for name, history in named.items():
-        place.plot(range(1, len(history) + 1), history["loss"], marker=".", label=name)
-    place.set(xlabel="epoch", ylabel="loss", yscale=_scale_of_loss(named))
-    _tick_whole_numbers(place)
+        axis.plot(range(1, len(history) + 1), history["loss"], marker=".", label=name)
+    axis.set(xlabel="epoch", ylabel="loss", yscale=_scale_of_loss(named))
+    _tick_whole_numbers(axis)
 
 
-def _plot_loss_by_seconds(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+def _plot_loss_by_seconds(axis: Any, named: Mapping[str, TrainingHistory]) -> None:
     for name, history in named.items():
-        place.plot(history.cumulative("seconds"), history["loss"], marker=".", label=name)
-    place.set(xlabel="seconds", ylabel="loss", yscale=_scale_of_loss(named))
+        axis.plot(history.cumulative("seconds"), history["loss"], marker=".", label=name)
+    axis.set(xlabel="seconds", ylabel="loss", yscale=_scale_of_loss(named))
 
 
-def _plot_quality_by_bytes(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+def _plot_quality_by_bytes(axis: Any, named: Mapping[str, TrainingHistory]) -> None:
     for name, history in named.items():
         quality = "score" if "score" in history else "loss"
         megabytes = [sent / _MEGABYTE for sent in history.cumulative("bytes_sent")]
-        place.plot(megabytes, history[quality], marker=".", label=name)
-        place.set_ylabel(quality)
-    place.set_xlabel("megabytes sent by all ranks")
+        axis.plot(megabytes, history[quality], marker=".", label=name)
+        axis.set_ylabel(quality)
+    axis.set_xlabel("megabytes sent by all ranks")
 
 
-def _plot_score_by_epoch(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+def _plot_score_by_epoch(axis: Any, named: Mapping[str, TrainingHistory]) -> None:
     for name, history in named.items():
         if "score" in history:
-            place.plot(range(1, len(history) + 1), history["score"], marker=".", label=name)
-    place.set(xlabel="epoch", ylabel="score")
-    _tick_whole_numbers(place)
+            axis.plot(range(1, len(history) + 1), history["score"], marker=".", label=name)
+    axis.set(xlabel="epoch", ylabel="score")
+    _tick_whole_numbers(axis)
 
 
-def _plot_waiting(place: Any, named: Mapping[str, TrainingHistory]) -> None:
+def _plot_waiting(axis: Any, named: Mapping[str, TrainingHistory]) -> None:
     if len(named) > 1:
         lines = {name: (history["wait_seconds"], history["seconds"]) for name, history in named.items()}
     else:
@@ -79,10 +79,10 @@ def _plot_waiting(place: Any, named: Mapping[str, TrainingHistory]) -> None:
         lines = {f"rank {rank}": (each["wait_seconds"], each["seconds"]) for rank, each in enumerate(ranks)}
     for name, (waited, seconds) in lines.items():
         shares = [wait / total if total else 0.0 for wait, total in zip(waited, seconds, strict=True)]
-        place.plot(range(1, len(shares) + 1), shares, marker=".", label=name)
-    place.set(xlabel="epoch", ylabel="share of time spent waiting", ylim=(0, 1))
-    _tick_whole_numbers(place)
-    place.legend()
+        axis.plot(range(1, len(shares) + 1), shares, marker=".", label=name)
+    axis.set(xlabel="epoch", ylabel="share of time spent waiting", ylim=(0, 1))
+    _tick_whole_numbers(axis)
+    axis.legend()
 
 
 def _scale_of_loss(named: Mapping[str, TrainingHistory]) -> str:
@@ -91,20 +91,20 @@ def _scale_of_loss(named: Mapping[str, TrainingHistory]) -> str:
     return "log" if 0 < 10 * min(losses) <= max(losses) else "linear"
 
 
-def _tick_whole_numbers(place: Any) -> None:
-    place.xaxis.get_major_locator().set_params(integer=True)
+def _tick_whole_numbers(axis: Any) -> None:
+    axis.xaxis.get_major_locator().set_params(integer=True)
 
 
 def bar_chart(names: Sequence[str], panels: Mapping[str, Sequence[float]], path: str | os.PathLike[str] | None) -> Any:
     """A figure with a panel of horizontal bars for each measure."""
     figure = _matplotlib_figure()(figsize=(4 * len(panels), 0.4 * len(names) + 1.2), layout="constrained")
     axes = figure.subplots(1, len(panels), squeeze=False, sharey=True)[0]
-    for place, (title, values) in zip(axes, panels.items(), strict=True):
-        bars = place.barh(list(names), [0.0 if value != value else value for value in values])
-        place.bar_label(bars, ["never" if value != value else f"{value:.4g}" for value in values], padding=2)
-        place.set_title(title)
-        place.margins(x=0.2)
-        place.invert_yaxis()
+    for axis, (title, values) in zip(axes, panels.items(), strict=True):
+        bars = axis.barh(list(names), [0.0 if value != value else value for value in values])
+        axis.bar_label(bars, ["never" if value != value else f"{value:.4g}" for value in values], padding=2)
+        axis.set_title(title)
+        axis.margins(x=0.2)
+        axis.invert_yaxis()
     if path is not None:
         figure.savefig(path, dpi=120)
     return figure

@@ -27,7 +27,7 @@ class Targets(Protocol):
 
 @dataclass(frozen=True)
 class ClassTargets:
-    """Classes in order; codes are their places."""
+    """Classes in order; codes are their positions."""
 
     classes: npt.NDArray[Any]
 

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlgbm.neural.batches import BatchSource
-from dmlgbm.neural.commits import Commit, Progress
+from dmlgbm.neural.blueprints import ModelBlueprint
+from dmlgbm.neural.commits import Commit, EpochsSoFar
 from dmlgbm.neural.context import RankContext
 from dmlgbm.neural.evaluation import evaluate
 from dmlgbm.neural.gradient_channel import GradientChannel, make_compressor
 from dmlgbm.neural.history import COLUMNS, RankHistory
 from dmlgbm.neural.model import FloatArray
 from dmlgbm.neural.optimisers import OPTIMISERS
-from dmlgbm.neural.plans import ModelPlan
 from dmlgbm.neural.rank_states import gather_rank_states, restore_rank_state
 from dmlgbm.neural.schedules import Schedule
 from dmlgbm.neural.settings import TrainingSettings
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 class Job:
     """What is trained and how; the same on every rank, and picklable."""
 
-    plan: ModelPlan
+    blueprint: ModelBlueprint
     settings: TrainingSettings
     classifies: bool
     strategy: str = "allreduce"
@@ -45,7 +45,7 @@ class Trained:
 
     parameters: FloatArray
     buffers: FloatArray
-    progress: Progress
+    so_far: EpochsSoFar
 
 
 def train(
@@ -65,23 +65,23 @@ def train(
     strategy.check(context)
     try:
         strategy.begin(context)
-        progress = Progress() if start is None else _go_on(context, strategy, start)
-        while context.epoch < job.settings.max_epochs and not progress.stopped:
+        so_far = EpochsSoFar() if start is None else _go_on(context, strategy, start)
+        while context.epoch < job.settings.max_epochs and not so_far.stopped:
             _train_epoch(context, strategy)
-            _judge(context, job, strategy, progress)
+            _judge(context, job, strategy, so_far)
             context.epoch += 1
             if on_commit is not None:
                 ranks = gather_rank_states(context, strategy)
                 if context.rank == 0:
-                    on_commit(_commit(context, strategy, progress, ranks))
+                    on_commit(_commit(context, strategy, so_far, ranks))
     finally:
         strategy.end(context)
-    return _result(context, progress)
+    return _result(context, so_far)
 
 
 def make_context(communicator: Communicator, job: Job, shard: RowShard, validation: RowShard | None) -> RankContext:
     """The context of one rank at the beginning."""
-    settings, model = job.settings, job.plan.build()
+    settings, model = job.settings, job.blueprint.build()
     batches = BatchSource(
         shard, settings.batch_size, settings.sampling, settings.seed, communicator.rank, communicator.world_size
     )
@@ -108,14 +108,14 @@ def make_context(communicator: Communicator, job: Job, shard: RowShard, validati
     )
 
 
-def _go_on(context: RankContext, strategy: Strategy, start: Commit) -> Progress:
+def _go_on(context: RankContext, strategy: Strategy, start: Commit) -> EpochsSoFar:
     context.epoch, context.step = start.epoch, start.step
     context.model.parameters[...] = start.parameters
     context.model.buffers[...] = start.buffers
     context.optimiser.restore(start.optimiser)
     strategy.restore(start.strategy)
     restore_rank_state(context, strategy, start)
-    return copy.deepcopy(start.progress)
+    return copy.deepcopy(start.so_far)
 
 
 def _train_epoch(context: RankContext, strategy: Strategy) -> None:
@@ -127,27 +127,27 @@ def _train_epoch(context: RankContext, strategy: Strategy) -> None:
     context.history.close_epoch(context.communicator.bytes_sent - sent_before)
 
 
-def _judge(context: RankContext, job: Job, strategy: Strategy, progress: Progress) -> None:
+def _judge(context: RankContext, job: Job, strategy: Strategy, so_far: EpochsSoFar) -> None:
     """Bring the records of all ranks together, evaluate, and decide alike on every rank whether to stop."""
     settings, record = job.settings, context.history.epochs[-1]
     own = np.array([record[name] for name in COLUMNS])
     table = own[None] if context.world_size == 1 else context.communicator.all_gather(own)
     epoch = _summary(table)
     epoch["epoch"] = context.epoch
-    progress.epochs.append(epoch)
+    so_far.epochs.append(epoch)
     if context.validation is not None:
         epoch["score"] = evaluate(context.model, context.validation, job.classifies, context.communicator)
     if not strategy.has_result(context):
         return
     score = epoch.get("score", -epoch["loss"])
-    if score > progress.best_score + (settings.tolerance if progress.best_epoch >= 0 else 0.0):
-        progress.best_score, progress.best_epoch = score, context.epoch
+    if score > so_far.best_score + (settings.tolerance if so_far.best_epoch >= 0 else 0.0):
+        so_far.best_score, so_far.best_epoch = score, context.epoch
         if settings.restore_best and context.validation is not None:
-            progress.best_parameters = context.model.parameters.copy()
-            progress.best_buffers = context.model.buffers.copy()
-    waited_long = settings.patience is not None and context.epoch - progress.best_epoch >= settings.patience
+            so_far.best_parameters = context.model.parameters.copy()
+            so_far.best_buffers = context.model.buffers.copy()
+    waited_long = settings.patience is not None and context.epoch - so_far.best_epoch >= settings.patience
     arrived = settings.target_score is not None and score >= settings.target_score
-    progress.stopped = waited_long or arrived
+    so_far.stopped = waited_long or arrived
 
 
 def _summary(table: FloatArray) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def _summary(table: FloatArray) -> dict[str, Any]:
     }
 
 
-def _commit(context: RankContext, strategy: Strategy, progress: Progress, ranks: tuple[bytes, ...]) -> Commit:
+def _commit(context: RankContext, strategy: Strategy, so_far: EpochsSoFar, ranks: tuple[bytes, ...]) -> Commit:
     model = context.model
     return Commit(
         context.epoch,
@@ -175,13 +175,13 @@ def _commit(context: RankContext, strategy: Strategy, progress: Progress, ranks:
         model.buffers.copy(),
         context.optimiser.saved(),
         strategy.state(),
-        copy.deepcopy(progress),
+        copy.deepcopy(so_far),
         ranks,
     )
 
 
-def _result(context: RankContext, progress: Progress) -> Trained:
+def _result(context: RankContext, so_far: EpochsSoFar) -> Trained:
     parameters, buffers = context.model.parameters, context.model.buffers
-    if progress.best_parameters is not None and progress.best_buffers is not None:
-        parameters, buffers = progress.best_parameters, progress.best_buffers
-    return Trained(parameters, buffers, progress)
+    if so_far.best_parameters is not None and so_far.best_buffers is not None:
+        parameters, buffers = so_far.best_parameters, so_far.best_buffers
+    return Trained(parameters, buffers, so_far)

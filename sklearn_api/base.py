@@ -13,7 +13,7 @@ from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 from sklearn.base import BaseEstimator
@@ -27,7 +27,6 @@ from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.atomic_file import write_atomically
 from dmlgbm.gbdt.training import TrainingResult
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
-from dmlgbm.sklearn_api.clusters.partitions import Target
 from dmlgbm.sklearn_api.continuation import Start, starting_point
 from dmlgbm.sklearn_api.dispatch import snapshot, warn_of_cluster_parameters
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
@@ -46,6 +45,9 @@ from dmlgbm.sklearn_api.tables import listed_categories
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
 from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
 from dmlgbm.sklearn_api.watching.stopping import TRAINING, warn_of_rounds_without_sets
+
+if TYPE_CHECKING:
+    from dmlgbm.sklearn_api.clusters.partitions import Target
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -13,7 +13,6 @@ from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
-from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 from dmlgbm.sklearn_api.dispatch import refuse_client
 from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.documentation import documented
@@ -122,6 +121,8 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
         rows = GivenRows(X, y, sample_weight, init_score)
         if is_collection(X):
+            from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
+
             return fit_collection(self, rows, given, init_model, settings, client)
         refuse_client(client)
         parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))

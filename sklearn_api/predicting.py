@@ -172,7 +172,7 @@ class RankPredictions(TreePredictions):
     def predict(
         self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
     ) -> FloatArray:
-        """The score of each row; within a query, a higher score is a better place. `raw_score` changes nothing.
+        """The score of each row; within a query, a higher score is a better position. `raw_score` changes nothing.
 
         `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
         """

@@ -17,10 +17,10 @@ from dmlgbm.spark_backend.frames import require_classic
 class SparkCluster:
     """The executors of the session that a frame belongs to."""
 
-    def __init__(self, frame: Any, session: str) -> None:
+    def __init__(self, frame: Any, fit_id: str) -> None:
         require_classic(frame)
         self.context = frame.sparkSession.sparkContext
-        self.session = session
+        self.fit_id = fit_id
         self._broadcasts: list[Any] = []
         self._kept: list[Any] = []
         if self.setting("spark.dynamicAllocation.enabled", "false") == "true":

@@ -24,7 +24,7 @@ class FrameColumns:
     def selected(self, frame: Any) -> Any:
         """The frame with these columns only, features first, under names that Spark never reads as paths."""
         names = (*self.features, *self.vectors.values())
-        return frame.select(*[each.alias(f"c{place}") for place, each in enumerate(columns_named(frame, names))])
+        return frame.select(*[each.alias(f"c{position}") for position, each in enumerate(columns_named(frame, names))])
 
 
 def all_but(frame: Any, vectors: Mapping[str, str], name: str) -> FrameColumns:

@@ -71,7 +71,7 @@ def bin_shares(
     never_shared: frozenset[int] = frozenset()
     while True:
         plan = plan_bins(summaries, never_shared)
-        binning = cluster.share(_Orders(plan, initial_model, rows.first_rows))
+        binning = cluster.share(_BinningAssignment(plan, initial_model, rows.first_rows))
         rdd = cluster.keep(rows.shares().map(_Binning(binning)))
         receipts = rdd.map(BinnedShare.receipt).collect()
         clashing = frozenset().union(*(found for _, found in receipts))
@@ -122,7 +122,7 @@ class _Summarising:
 
 
 @dataclass(frozen=True)
-class _Orders:
+class _BinningAssignment:
     plan: BinningPlan
     initial_model: Booster | None
     first_rows: list[int]
@@ -130,14 +130,14 @@ class _Orders:
 
 @dataclass(frozen=True)
 class _Binning:
-    orders: Any  # broadcast
+    assignment: Any  # broadcast
 
     def __call__(self, share: tuple[int, Rows]) -> BinnedShare:
         number, rows = share
-        orders: _Orders = self.orders.value
-        first_row = orders.first_rows[number]
+        assignment: _BinningAssignment = self.assignment.value
+        first_row = assignment.first_rows[number]
         with Workers(1) as workers:
-            partition = RankPartition.of(rows, orders.plan, first_row, orders.initial_model, workers)
+            partition = RankPartition.of(rows, assignment.plan, first_row, assignment.initial_model, workers)
         digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score))
         return BinnedShare(number, partition, digest)
 

@@ -40,7 +40,7 @@ from dmlgbm.spark_backend.reports import DriverAddress, Kind, RankLine
 
 
 @dataclass(frozen=True)
-class RankOrder:
+class RankAssignment:
     """What all ranks of one generation are told."""
 
     driver: DriverAddress
@@ -59,7 +59,7 @@ class Watched:
     part: EvaluationPart
 
 
-class Order(Protocol):
+class Assignment(Protocol):
     """What ranks of any kind are told: at least where the driver is."""
 
     @property
@@ -67,14 +67,14 @@ class Order(Protocol):
 
 
 RankWork = Callable[[Any, int, Any, Iterable[tuple[int, Any]]], Any]
-"""From (Spark's context of the task, rank, order, numbered rows of the rank) to what the driver collects."""
+"""From (Spark's context of the task, rank, assignment, numbered rows of the rank) to what the driver collects."""
 
 
 @dataclass(frozen=True)
 class RankMain:
     """The function of the barrier stage; the rows of rank r are those of partition r."""
 
-    order: Any  # broadcast
+    assignment: Any  # broadcast
     work: RankWork
 
     def __call__(self, items: Iterable[tuple[int, Any]]) -> Iterator[Any]:
@@ -82,25 +82,25 @@ class RankMain:
 
         context = BarrierTaskContext.get()
         rank = int(context.partitionId())
-        order: Order = self.order.value
+        assignment: Assignment = self.assignment.value
         try:
-            yield self.work(context, rank, order, items)
+            yield self.work(context, rank, assignment, items)
         except Exception as error:
             if _is_own(error):
-                _tell_error(order, rank, error)
+                _tell_error(assignment, rank, error)
             raise
 
 
 def grow_trees(
-    context: Any, rank: int, order: RankOrder, items: Iterable[tuple[int, BinnedShare | Watched]]
+    context: Any, rank: int, assignment: RankAssignment, items: Iterable[tuple[int, BinnedShare | Watched]]
 ) -> RankReport:
     """The work of a rank of the tree learner."""
-    n_threads = threads_of_rank(max(1, int(context.cpus())), order.n_jobs)
-    task = replace(order.task, parameters=replace(order.task.parameters, n_threads=n_threads))
-    data, watched = _own_rows(items, order)
+    n_threads = threads_of_rank(max(1, int(context.cpus())), assignment.n_jobs)
+    task = replace(assignment.task, parameters=replace(assignment.task.parameters, n_threads=n_threads))
+    data, watched = _own_rows(items, assignment)
     with contextlib.ExitStack() as stack:
-        communicator = stack.enter_context(join_ranks(context, rank, order.driver))
-        line = stack.enter_context(RankLine(order.driver, rank)) if rank == 0 else None
+        communicator = stack.enter_context(join_ranks(context, rank, assignment.driver))
+        line = stack.enter_context(RankLine(assignment.driver, rank)) if rank == 0 else None
         result = train_rank(
             communicator,
             data,
@@ -108,7 +108,7 @@ def grow_trees(
             evaluation_sets=watched,
             callbacks=() if line is None else [_Ending(line)],
             on_iteration=None if line is None else _Telling(line),
-            resume=None if order.resume is None else Checkpoint.from_bytes(order.resume),
+            resume=None if assignment.resume is None else Checkpoint.from_bytes(assignment.resume),
         )
     return result.report
 
@@ -125,7 +125,7 @@ def join_ranks(context: Any, rank: int, driver: DriverAddress) -> Iterator[Commu
 
 
 def _own_rows(
-    items: Iterable[tuple[int, BinnedShare | Watched]], order: RankOrder
+    items: Iterable[tuple[int, BinnedShare | Watched]], assignment: RankAssignment
 ) -> tuple[RankData, list[EvaluationSet]]:
     partitions, watched = [], []
     for _, item in items:
@@ -136,9 +136,9 @@ def _own_rows(
     watched.sort(key=lambda each: each.share)
     sets = [
         EvaluationSet(name, [each.part for each in watched if each.set_number == number])
-        for number, name in enumerate(order.set_names)
+        for number, name in enumerate(assignment.set_names)
     ]
-    return RankData.assembled(order.task.plan, partitions), sets
+    return RankData.assembled(assignment.task.plan, partitions), sets
 
 
 def _record(context: Any, driver: DriverAddress, listener: Listener) -> Rendezvous:
@@ -206,7 +206,7 @@ def _is_own(error: Exception) -> bool:
     return not isinstance(error, CollectiveError | OSError)
 
 
-def _tell_error(order: Order, rank: int, error: Exception) -> None:
+def _tell_error(assignment: Assignment, rank: int, error: Exception) -> None:
     # The driver may be gone; then nobody waits for these words.
-    with contextlib.suppress(CollectiveError, OSError), RankLine(order.driver, rank) as line:
+    with contextlib.suppress(CollectiveError, OSError), RankLine(assignment.driver, rank) as line:
         line.tell(Kind.ERROR, error_message(error))

@@ -22,15 +22,15 @@ from dmlgbm.gbdt.ranks.cost_model import link_between
 from dmlgbm.gbdt.ranks.fit_report import RankReport, fit_report
 from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
 from dmlgbm.gbdt.ranks.losses import Losses, RanksLostError, TrainingLostError
-from dmlgbm.gbdt.ranks.progress import Progress
 from dmlgbm.gbdt.ranks.rank import Checkpoint
 from dmlgbm.gbdt.ranks.row_set import RowSet
+from dmlgbm.gbdt.ranks.run_so_far import RunSoFar
 from dmlgbm.spark_backend.cluster import SparkCluster
+from dmlgbm.spark_backend.generation import run_ranks
 from dmlgbm.spark_backend.ingestion import BinnedRows, BinnedShare, bin_shares, cut_bins, watched_shares
-from dmlgbm.spark_backend.rank_task import RankOrder, Watched, grow_trees, iteration_of
+from dmlgbm.spark_backend.rank_task import RankAssignment, Watched, grow_trees, iteration_of
 from dmlgbm.spark_backend.reports import DriverLine
 from dmlgbm.spark_backend.row_sets import FrameRowSet
-from dmlgbm.spark_backend.session import run_ranks
 
 logger = logging.getLogger("dmlgbm")
 
@@ -65,7 +65,7 @@ class _Run:
         self._job = job
         self._binned = binned
         self._file: CheckpointFile | None = job.checkpoint_file(binned.plan, binned.digest)
-        self._progress = Progress(job.parameters, job.initial_model, callbacks, self._commit)
+        self._so_far = RunSoFar(job.parameters, job.initial_model, callbacks, self._commit)
         self._losses = Losses(job.max_restarts)
 
     def to_the_end(self) -> ClusterResult:
@@ -76,38 +76,38 @@ class _Run:
         ranks: list[RankReport] = []
         began = time.monotonic()
         rows = self._by_rank(n_ranks)
-        while not self._progress.finished:
+        while not self._so_far.finished:
             try:
                 ranks = self._generation(n_ranks, rows, mode.tree_learner)
                 break
             except RanksLostError as error:
                 # A loss after the last iteration is none.
-                if not self._progress.finished:
-                    self._losses.note(self._progress.n_iterations, error)
+                if not self._so_far.finished:
+                    self._losses.note(self._so_far.n_iterations, error)
                     n_before, n_ranks = n_ranks, self._n_ranks_after_loss(n_ranks)
                     rows = rows if n_ranks == n_before else self._by_rank(n_ranks)
         if self._file is not None:
             self._file.remove()
-        seconds, progress = time.monotonic() - began, self._progress
+        seconds, so_far = time.monotonic() - began, self._so_far
         report = fit_report(
-            mode.tree_learner, seconds, progress.tree_counts, ranks, progress.history(), self._losses.told, n_ranks
+            mode.tree_learner, seconds, so_far.tree_counts, ranks, so_far.history(), self._losses.told, n_ranks
         )
-        return ClusterResult(progress.result(), mode, report)
+        return ClusterResult(so_far.result(), mode, report)
 
     def _generation(self, n_ranks: int, rows: Any, tree_learner: str) -> list[RankReport]:
-        cluster, job, progress = self._cluster, self._job, self._progress
+        cluster, job, so_far = self._cluster, self._job, self._so_far
         host = cluster.setting("spark.driver.host", "localhost")
         bind = cluster.setting("spark.driver.bindAddress", host)
         secret = secrets.token_bytes(_SECRET_BYTES)
-        with DriverLine(bind, host, cluster.session, secret, len(self._losses), n_ranks) as line:
-            order = RankOrder(
+        with DriverLine(bind, host, cluster.fit_id, secret, len(self._losses), n_ranks) as line:
+            assignment = RankAssignment(
                 line.address,
                 job.rank_task(self._binned.plan, tree_learner),
                 tuple(name for name, _ in job.evaluation),
                 job.n_jobs,
-                progress.checkpoint.to_bytes() if progress.n_iterations else None,
+                so_far.checkpoint.to_bytes() if so_far.n_iterations else None,
             )
-            return run_ranks(cluster, line, order, rows, progress, grow_trees, iteration_of)
+            return run_ranks(cluster, line, assignment, rows, so_far, grow_trees, iteration_of)
 
     # Where rows are.
 
@@ -143,8 +143,8 @@ class _Run:
     def _restore(self) -> None:
         found = None if self._file is None else self._file.read()
         if self._file is not None and found is not None:
-            self._progress.restore(found)
-            logger.info("going on from iteration %d in %s", self._progress.n_iterations, self._file.path)
+            self._so_far.restore(found)
+            logger.info("going on from iteration %d in %s", self._so_far.n_iterations, self._file.path)
 
 
 def _ranks_of(rows: RowSet, n_ranks: int) -> list[int]:

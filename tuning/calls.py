@@ -41,7 +41,7 @@ class FitCall:
     """Fit one candidate on one fold and score it."""
 
     number: int
-    """Its place among all calls of the search: what results are filed under."""
+    """Its position among all calls of the search: what results are filed under."""
     parameters: Mapping[str, Any] | None
     split: str
     """The name of the fold's rows in `SearchData.splits`; equal rows have equal names, also in later rounds."""

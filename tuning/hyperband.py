@@ -202,7 +202,7 @@ class HyperbandSearchCV(TrialSearch, BaseSearchCV):
             first = sum(len(each) for each in trials)
             n_taken = max(1, round(n_candidates * share)) if number + 1 < len(sizes) else len(sampled) - first
             taken = sampled[first : first + n_taken]
-            trials.append([Trial(first + place, each, number) for place, each in enumerate(taken)])
+            trials.append([Trial(first + position, each, number) for position, each in enumerate(taken)])
         self.n_candidates_ = [len(each) for each in trials]
         self.n_resources_ = [amounts for _, amounts in sizes]
         return Brackets([Bracket(amounts, self.factor) for _, amounts in sizes], trials)

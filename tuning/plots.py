@@ -99,32 +99,32 @@ def _draw_parameter(axis: Any, name: str, values: Any, scores: _Scores) -> None:
     given = ~np.ma.getmaskarray(shown)
     plain = shown.data[given].tolist()
     if all(isinstance(value, int | float) and not isinstance(value, bool) for value in plain):
-        places = np.asarray(plain, float)
-        if places.min() > 0 and places.max() / places.min() >= 100:
+        positions = np.asarray(plain, float)
+        if positions.min() > 0 and positions.max() / positions.min() >= 100:
             axis.set_xscale("log")
-            places = np.exp(_side_by_side(np.log(places)))
+            positions = np.exp(_side_by_side(np.log(positions)))
         else:
-            places = _side_by_side(places)
+            positions = _side_by_side(positions)
     else:
         labels = sorted({str(value)[:20] for value in plain})
-        places = _side_by_side(np.array([labels.index(str(value)[:20]) for value in plain], float))
+        positions = _side_by_side(np.array([labels.index(str(value)[:20]) for value in plain], float))
         axis.set_xticks(range(len(labels)), labels, rotation=30, ha="right")
         axis.margins(x=0.15)
     everywhere = np.full(len(scores.mean), np.nan)
-    everywhere[given] = places
+    everywhere[given] = positions
     _draw_points(axis, everywhere, scores, "tab:blue")
     axis.set_xlabel(name)
 
 
-def _side_by_side(places: FloatArray) -> FloatArray:
+def _side_by_side(positions: FloatArray) -> FloatArray:
     """Candidates with the same value of a parameter, beside one another so that their bars can be told apart."""
-    distinct, group = np.unique(places, return_inverse=True)
+    distinct, group = np.unique(positions, return_inverse=True)
     room = 0.5 * np.diff(distinct).min() if len(distinct) > 1 else 0.0
     counts = np.bincount(group)
     order = np.argsort(group, kind="stable")
-    number = np.empty(len(places))
-    number[order] = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
-    return places + room * ((number + 0.5) / counts[group] - 0.5)
+    number = np.empty(len(positions))
+    number[order] = np.arange(len(positions)) - np.repeat(np.cumsum(counts) - counts, counts)
+    return positions + room * ((number + 0.5) / counts[group] - 0.5)
 
 
 def _draw_time(axis: Any, search: Any, scores: _Scores) -> None:
@@ -136,10 +136,10 @@ def _draw_time(axis: Any, search: Any, scores: _Scores) -> None:
     axis.set_xlabel("seconds")
 
 
-def _draw_points(axis: Any, places: FloatArray, scores: _Scores, colour: str) -> None:
-    drawn = np.isfinite(places) & np.isfinite(scores.mean)
+def _draw_points(axis: Any, positions: FloatArray, scores: _Scores, colour: str) -> None:
+    drawn = np.isfinite(positions) & np.isfinite(scores.mean)
     bars = {"fmt": "o", "markersize": 4, "elinewidth": 0.8, "capsize": 2, "alpha": 0.7}
-    axis.errorbar(places[drawn], scores.mean[drawn], scores.deviation[drawn], color=colour, **bars)
+    axis.errorbar(positions[drawn], scores.mean[drawn], scores.deviation[drawn], color=colour, **bars)
     if scores.best is not None and drawn[scores.best]:
-        # Above the points, which may lie on the same place.
-        axis.plot(places[scores.best], scores.mean[scores.best], "*", color=_BEST_COLOUR, markersize=13, zorder=5)
+        # Above the points, which may lie on the same spot.
+        axis.plot(positions[scores.best], scores.mean[scores.best], "*", color=_BEST_COLOUR, markersize=13, zorder=5)

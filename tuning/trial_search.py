@@ -55,7 +55,7 @@ class TrialSearch(SearchOnExecutors):
         finally:
             policy.end()
         _warn_or_raise_about_fit_failures(results, self.error_score)
-        others = sorted((step for step in trials.completed if step not in first), key=_place)
+        others = sorted((step for step in trials.completed if step not in first), key=_sort_key)
         for _, group in groupby(others, key=lambda step: (step.trial.bracket, step.rung)):
             self._evaluate(evaluate_candidates, resource, list(group), callback_ctx)
         if callback_ctx is not None:
@@ -86,5 +86,5 @@ class TrialSearch(SearchOnExecutors):
         return int(last[np.argmax(scores[last])])
 
 
-def _place(step: Step) -> tuple[int, int, int]:
+def _sort_key(step: Step) -> tuple[int, int, int]:
     return (step.trial.bracket, step.rung, step.trial.number)

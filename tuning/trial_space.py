@@ -1,7 +1,8 @@
 """The space of an Optuna search, in whatever form it was given: what a study is asked for, and what a trial means.
 
 Optuna's own distributions, lists of choices and scipy's distributions, as RandomizedSearchCV takes them, may stand side
-by side. What Optuna has no distribution for is asked for in another form (the place in a list, a quantile) and decoded.
+by side. What Optuna has no distribution for is asked for in another form (the position in a list, a quantile)
+and decoded.
 """
 
 from __future__ import annotations

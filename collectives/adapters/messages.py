@@ -51,13 +51,13 @@ class MessageTransport(Transport):
     def exchange(self, first: int, last: int, work: Work, until: int) -> int:
         rows, pause = unfinished_rows(work, first, last), _SHORTEST_PAUSE
         while rows:
-            before = int(work.progress[first:last].sum())
+            before = int(work.moved_bytes[first:last].sum())
             for row in rows:
                 if not self._move(work, row):
                     work.control[STOPPED_ROW], work.control[STOPPED_PEER] = row, work.rows[row, PEER]
                     return UNEXPECTED
             rows = unfinished_rows(work, first, last)
-            if not rows or int(work.progress[first:last].sum()) != before:
+            if not rows or int(work.moved_bytes[first:last].sum()) != before:
                 pause = _SHORTEST_PAUSE
                 continue
             if self._woken.is_set():
@@ -73,22 +73,22 @@ class MessageTransport(Transport):
         peer = int(work.rows[row, PEER])
         if work.rows[row, ACTION] == SEND:
             self.post(peer, work.headers[row].tobytes() + bytes(work.payload(row)))
-            work.progress[row] = work.sizes[row]
+            work.moved_bytes[row] = work.sizes[row]
             return True
-        stream, done = self._stream(peer), int(work.progress[row])
+        stream, done = self._stream(peer), int(work.moved_bytes[row])
         if done < HEADER_BYTES:
             if len(stream) < HEADER_BYTES:
                 return True
             work.received[row] = np.frombuffer(bytes(stream[:HEADER_BYTES]), np.int64)
             del stream[:HEADER_BYTES]
             done = HEADER_BYTES
-            work.progress[row] = done
+            work.moved_bytes[row] = done
             if (work.received[row] != work.headers[row]).any():
                 return False
         size = min(len(stream), int(work.sizes[row]) - done)
         work.payload(row)[done - HEADER_BYTES : done - HEADER_BYTES + size] = stream[:size]
         del stream[:size]
-        work.progress[row] = done + size
+        work.moved_bytes[row] = done + size
         return True
 
     def _stream(self, peer: int) -> bytearray:

@@ -1,7 +1,7 @@
 """How ranks notice, inside the data message itself, that one of them refuses or works on something else.
 
 All ranks of a call hash what they must agree on to one number. A gathered payload starts with that number. A summed
-payload ends with a ballot: two places for each rank, where it alone writes the number's two digits, so that the sum
+payload ends with a ballot: two positions for each rank, where it alone writes the number's two digits, so that the sum
 shows every rank's number at no extra message. Zero means that the rank refuses: it takes part, so that nobody waits
 for it, and then raises its own error.
 """
@@ -46,15 +46,15 @@ def split_frame(frame: npt.NDArray[Any]) -> tuple[int, ByteArray]:
 
 
 def ballot(agreement: int, refuses: bool, rank: int, world_size: int, dtype: np.dtype[Any]) -> FloatArray:
-    places = np.zeros((world_size, 2), dtype)
+    positions = np.zeros((world_size, 2), dtype)
     if not refuses:
-        places[rank] = _digits(agreement)
-    return places.reshape(-1)
+        positions[rank] = _digits(agreement)
+    return positions.reshape(-1)
 
 
-def check_ballot(places: FloatArray, agreement: int, call: str) -> None:
+def check_ballot(positions: FloatArray, agreement: int, call: str) -> None:
     """Raise, on every rank alike, unless all ranks agree."""
-    rows = places.reshape(-1, 2)
+    rows = positions.reshape(-1, 2)
     refused = [rank for rank, row in enumerate(rows) if not row.any()]
     strangers = [rank for rank, row in enumerate(rows) if row.any() and tuple(row.tolist()) != _digits(agreement)]
     _raise_unless_empty(refused, strangers, call)

@@ -107,8 +107,8 @@ def _sum_over_ranks(
     group: RankGroup, payload: FloatArray, agreement: int, refusal: Exception | None, round_: Round
 ) -> FloatArray:
     refuses = refusal is not None
-    places = ballot(agreement, refuses, group.rank, group.world_size, payload.dtype)
-    message = np.concatenate([np.zeros_like(payload) if refuses else payload, places])
+    positions = ballot(agreement, refuses, group.rank, group.world_size, payload.dtype)
+    message = np.concatenate([np.zeros_like(payload) if refuses else payload, positions])
     with _own_refusal_first(refusal):
         summed = group.all_reduce(message, op="sum")
     if summed.shape != message.shape or summed.dtype != message.dtype:

@@ -25,8 +25,8 @@ class Regrouping(Protocol):
     def open(self, name: str, takes_part: bool) -> str:
         """Get ready to be reached, and return the address for the others."""
 
-    def join(self, name: str, addresses: Sequence[str], members: Sequence[int], place: int) -> Communicator:
-        """Become rank `place` of the group; `addresses` are those of the members."""
+    def join(self, name: str, addresses: Sequence[str], members: Sequence[int], rank: int) -> Communicator:
+        """Become rank `rank` of the group; `addresses` are those of the members."""
 
 
 def split(

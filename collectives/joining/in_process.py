@@ -60,5 +60,5 @@ class _HubRegrouping:
     def open(self, name: str, takes_part: bool) -> str:
         return ""
 
-    def join(self, name: str, addresses: Sequence[str], members: Sequence[int], place: int) -> Communicator:
-        return self._hub.group(name, members).join(place)
+    def join(self, name: str, addresses: Sequence[str], members: Sequence[int], rank: int) -> Communicator:
+        return self._hub.group(name, members).join(rank)

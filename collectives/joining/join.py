@@ -106,9 +106,9 @@ class _SocketRegrouping:
         self._listener = Listener.unix(Path(path).parent) if path else Listener.tcp(host)
         return str(self._listener.address)
 
-    def join(self, name: str, addresses: Sequence[str], members: Sequence[int], place: int) -> Communicator:
+    def join(self, name: str, addresses: Sequence[str], members: Sequence[int], rank: int) -> Communicator:
         assert self._listener is not None
-        return join(self._rendezvous.subgroup(name, addresses, members), place, self._listener, self._options)
+        return join(self._rendezvous.subgroup(name, addresses, members), rank, self._listener, self._options)
 
 
 def _ranks_of_this_host(rendezvous: Rendezvous, rank: int) -> int:

@@ -22,7 +22,7 @@ from dmlgbm.collectives.errors import AbortedError, PeerLostError, RankFailedErr
 from dmlgbm.collectives.joining.addresses import Listener
 from dmlgbm.collectives.joining.in_process import Hub
 from dmlgbm.collectives.joining.join import JoinOptions, join
-from dmlgbm.collectives.joining.rank_processes import LISTENERS, Order, RankProcess, Said
+from dmlgbm.collectives.joining.rank_processes import LISTENERS, Assignment, RankProcess, Said
 from dmlgbm.collectives.joining.rendezvous import Rendezvous, this_host
 
 RankFunction = Callable[..., Any]
@@ -197,10 +197,10 @@ def launch_processes(
     _check_transport(transport)
     if not 0 < silence_timeout < float("inf"):
         raise ValueError(f"silence_timeout must be a finite number of seconds above 0, got {silence_timeout}")
-    order = dumps(Order(transport, JoinOptions() if options is None else options, function, tuple(arguments)))
+    assignment = dumps(Assignment(transport, JoinOptions() if options is None else options, function, tuple(arguments)))
     launch = _Launch(world_size, silence_timeout, float("inf") if timeout is None else time.monotonic() + timeout)
     try:
-        launch.start(order)
+        launch.start(assignment)
         launch.watch()
     finally:
         launch.end()
@@ -225,9 +225,9 @@ class _Launch:
     def __post_init__(self) -> None:
         self.outcomes = [Outcome(rank) for rank in range(self.world_size)]
 
-    def start(self, order: bytes) -> None:
+    def start(self, assignment: bytes) -> None:
         for rank in range(self.world_size):
-            process = RankProcess(rank, order, self.silence / _BEATS_IN_SILENCE, self._heard)
+            process = RankProcess(rank, assignment, self.silence / _BEATS_IN_SILENCE, self._heard)
             self._processes.append(process)
             self._waiting[rank] = process
 

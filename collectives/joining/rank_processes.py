@@ -48,7 +48,7 @@ class Said(IntEnum):
 
 
 @dataclass(frozen=True)
-class Order:
+class Assignment:
     """What a process must know to be a rank, besides its number."""
 
     transport: str
@@ -60,7 +60,7 @@ class Order:
 class RankProcess:
     """One new process, seen from the launcher. All processes of a launch put what they say into one queue."""
 
-    def __init__(self, rank: int, order: bytes, beat_seconds: float, heard: SimpleQueue[Any]) -> None:
+    def __init__(self, rank: int, assignment: bytes, beat_seconds: float, heard: SimpleQueue[Any]) -> None:
         self.rank = rank
         self._pipe, theirs = multiprocessing.Pipe()
         self.process = SpawnedProcess(target=become_rank, args=(theirs, rank, beat_seconds), name=f"rank-{rank}")
@@ -75,7 +75,7 @@ class RankProcess:
         self._threads: list[threading.Thread] = []
         try:
             self._run(self._read, heard)
-            self.tell(order)
+            self.tell(assignment)
         except BaseException:  # no thread can be started
             self.kill()
             self.end(time.monotonic())
@@ -132,29 +132,29 @@ def become_rank(pipe: Connection, rank: int, beat_seconds: float) -> None:
     line = _Line(pipe)
     threading.Thread(target=line.beat, args=(beat_seconds,), name="signs-of-life", daemon=True).start()
     try:
-        order = _read_order(pipe)
-        listener = LISTENERS[order.transport]()
+        assignment = _read_assignment(pipe)
+        listener = LISTENERS[assignment.transport]()
         line.say(Said.PLACE, (str(listener.address), this_host()))
         record = Rendezvous.from_dict(pickle.loads(pipe.recv_bytes()))  # noqa: S301 - from the process that started this one
-        with join(record, rank, listener, order.options) as communicator:
+        with join(record, rank, listener, assignment.options) as communicator:
             line.say(Said.JOINED, None)
-            result = order.function(communicator, *order.arguments)
+            result = assignment.function(communicator, *assignment.arguments)
         line.say(Said.END, (result, None))
     except BaseException as error:  # noqa: BLE001 - reported to the launcher
         line.report(error)
     line.over.set()
 
 
-def _read_order(pipe: Connection) -> Order:
+def _read_assignment(pipe: Connection) -> Assignment:
     data = pipe.recv_bytes()
     try:
-        order: Order = pickle.loads(data)  # noqa: S301 - from the process that started this one
+        assignment: Assignment = pickle.loads(data)  # noqa: S301 - from the process that started this one
     except Exception as error:
         raise ImportError(
             f"a new process cannot load what it is to run ({type(error).__name__}: {error}): put classes and "
             f"functions into a module that new processes can import, or run the ranks as threads"
         ) from error
-    return order
+    return assignment
 
 
 class _Line:

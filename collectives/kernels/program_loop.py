@@ -52,8 +52,8 @@ def run_again_over_sockets(prepared: Any, until: Any) -> int:
     `prepared` is `PreparedCall.arguments`, `until` is in monotonic nanoseconds. A kernel that gets any status but DONE
     returns it to Python, for `KernelCalls.finish`.
     """
-    work, addresses, wires, operation, like, control, turn, place = prepared
-    begin_again(work, control, turn, place)
+    work, addresses, wires, operation, like, control, turn, position = prepared
+    begin_again(work, control, turn, position)
     status = run_over_sockets(work, addresses, wires, operation, like, until, control)
     if status == DONE:
         end_again(turn)
@@ -61,12 +61,12 @@ def run_again_over_sockets(prepared: Any, until: Any) -> int:
 
 
 @inlined
-def begin_again(work: Any, control: Any, turn: Any, place: Any) -> None:
-    _, _, headers, _, progress = work
+def begin_again(work: Any, control: Any, turn: Any, position: Any) -> None:
+    _, _, headers, _, moved_bytes = work
     headers[:, SEQUENCE_WORD] = turn[NEXT_SEQUENCE]
-    progress[:] = 0
+    moved_bytes[:] = 0
     control[:] = 0
-    turn[RUNNING] = place
+    turn[RUNNING] = position
 
 
 @inlined
@@ -94,8 +94,8 @@ def run_over_rings(work: Any, addresses: Any, wires: Any, operation: Any, like: 
 @kernel
 def run_again_over_rings(prepared: Any, until: Any) -> int:
     """The same as `run_again_over_sockets`, over rings in memory."""
-    work, addresses, wires, operation, like, control, turn, place = prepared
-    begin_again(work, control, turn, place)
+    work, addresses, wires, operation, like, control, turn, position = prepared
+    begin_again(work, control, turn, position)
     status = run_over_rings(work, addresses, wires, operation, like, until, control)
     if status == DONE:
         end_again(turn)

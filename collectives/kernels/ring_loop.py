@@ -176,7 +176,7 @@ def _stopped(status: Any, row: Any, peer: Any, control: Any) -> Any:
 @kernel
 def _move(row: Any, work: Any, addresses: Any, area: Any, rank: Any, control: Any) -> int:
     """Send or receive what is possible now."""
-    program, itemsize, headers, received, progress = work
+    program, itemsize, headers, received, moved_bytes = work
     size = program[row, COUNT] * itemsize
     peer = program[row, PEER]
     sends = program[row, ACTION] == SEND
@@ -186,8 +186,8 @@ def _move(row: Any, work: Any, addresses: Any, area: Any, rank: Any, control: An
     else:
         header = received.ctypes.data + row * HEADER_BYTES
         payload = addresses[program[row, TO_BUFFER]] + program[row, TO_OFFSET] * itemsize
-    while progress[row] < HEADER_BYTES + size:
-        done = progress[row]
+    while moved_bytes[row] < HEADER_BYTES + size:
+        done = moved_bytes[row]
         address, left = payload + (done - HEADER_BYTES), HEADER_BYTES + size - done
         if done < HEADER_BYTES:
             address, left = header + done, HEADER_BYTES - done
@@ -196,7 +196,7 @@ def _move(row: Any, work: Any, addresses: Any, area: Any, rank: Any, control: An
             return _stopped(LOST, row, peer, control)
         if moved == 0:
             break
-        progress[row] = done + moved
+        moved_bytes[row] = done + moved
         if not sends and done < HEADER_BYTES <= done + moved:
             for word in range(HEADER_WORDS):
                 if received[row, word] != headers[row, word]:
@@ -207,22 +207,22 @@ def _move(row: Any, work: Any, addresses: Any, area: Any, rank: Any, control: An
 @inlined
 def _move_all(first: Any, last: Any, work: Any, addresses: Any, area: Any, rank: Any, control: Any) -> Any:
     """Move every message that can be moved and ring the bells of its peer; status, what is left, whether any moved."""
-    program, itemsize, _, _, progress = work
+    program, itemsize, _, _, moved_bytes = work
     waiting, moved = 0, False
     for row in range(first, last):
         if program[row, ACTION] > RECEIVE:
             continue
         total = HEADER_BYTES + program[row, COUNT] * itemsize
-        before = progress[row]
+        before = moved_bytes[row]
         if before == total:
             continue
         status = _move(row, work, addresses, area, rank, control)
-        if progress[row] != before:
+        if moved_bytes[row] != before:
             moved = True
             ring_bell(area[0], program[row, PEER])
         if status != DONE:
             return status, waiting, moved
-        if progress[row] != total:
+        if moved_bytes[row] != total:
             waiting += 1
     return DONE, waiting, moved
 
@@ -246,9 +246,9 @@ def _sleep(words: Any, rank: Any, bell: Any, until: Any, scratch: Any) -> Any:
 @kernel
 def _awaits(first: Any, last: Any, work: Any, peer: Any) -> int:
     """The first row whose message with this peer is not through, or -1."""
-    program, itemsize, _, _, progress = work
+    program, itemsize, _, _, moved_bytes = work
     for row in range(first, last):
-        left = progress[row] != HEADER_BYTES + program[row, COUNT] * itemsize
+        left = moved_bytes[row] != HEADER_BYTES + program[row, COUNT] * itemsize
         if program[row, ACTION] <= RECEIVE and left and program[row, PEER] == peer:
             return row
     return -1

@@ -28,9 +28,9 @@ _BLANK, _ZERO, _NINE = 32, 48, 57
 
 
 @inlined
-def _byte(scratch: Any, place: Any) -> Any:
-    word = np.uint64(scratch[TEXT + place // 8])
-    return np.int64((word >> np.uint64(8 * (place % 8))) & np.uint64(255))
+def _byte(scratch: Any, position: Any) -> Any:
+    word = np.uint64(scratch[TEXT + position // 8])
+    return np.int64((word >> np.uint64(8 * (position % 8))) & np.uint64(255))
 
 
 @kernel
@@ -38,15 +38,15 @@ def count_runnable(scratch: Any) -> int:
     """The threads of this system that run or could run now; -1 where that is not known."""
     address = scratch.ctypes.data + 8 * TEXT
     size = system_call(_READ_AT, pointer_to(scratch[DESCRIPTOR]), address, TEXT_BYTES, pointer_to(0))
-    place, blanks = 0, 0
-    while place < size and blanks < 3:
-        if _byte(scratch, place) == _BLANK:
+    position, blanks = 0, 0
+    while position < size and blanks < 3:
+        if _byte(scratch, position) == _BLANK:
             blanks += 1
-        place += 1
+        position += 1
     count = -1
-    while place < size and _ZERO <= _byte(scratch, place) <= _NINE:
-        count = 10 * max(count, 0) + _byte(scratch, place) - _ZERO
-        place += 1
+    while position < size and _ZERO <= _byte(scratch, position) <= _NINE:
+        count = 10 * max(count, 0) + _byte(scratch, position) - _ZERO
+        position += 1
     return count
 
 

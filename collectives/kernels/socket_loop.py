@@ -2,7 +2,7 @@
 
 All bytes of a phase move in one call without the GIL: send what the system takes, poll for the rest together with
 the descriptor that wakes an aborted run, and check every header against the one this rank expects. What has been
-done is kept in `progress`, so a call that came back early (deadline, signal, a frame that needs Python) is repeated.
+done is kept in `moved_bytes`, so a call that came back early (deadline, signal, a frame that needs Python) is repeated.
 """
 
 from __future__ import annotations
@@ -61,15 +61,15 @@ def _stopped(status: Any, row: Any, peer: Any, error: Any, control: Any) -> Any:
 
 @kernel
 def _send(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any, control: Any) -> int:
-    program, itemsize, headers, _, progress = work
+    program, itemsize, headers, _, moved_bytes = work
     size = program[row, COUNT] * itemsize
     payload = addresses[program[row, FROM_BUFFER]] + program[row, FROM_OFFSET] * itemsize
     header = headers.ctypes.data + row * HEADER_BYTES
     peer = program[row, PEER]
-    message = describe_message(scratch, header, payload, size, progress[row], HEADER_BYTES)
+    message = describe_message(scratch, header, payload, size, moved_bytes[row], HEADER_BYTES)
     sent = sendmsg(np.int32(descriptors[peer]), message, np.int32(NO_SIGNAL))
     if sent >= 0:
-        progress[row] += sent
+        moved_bytes[row] += sent
         return DONE
     error = error_number()
     if error in (WOULD_BLOCK, INTERRUPTED_CALL):
@@ -79,12 +79,12 @@ def _send(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any, c
 
 @kernel
 def _receive(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any, control: Any) -> int:
-    program, itemsize, headers, received, progress = work
+    program, itemsize, headers, received, moved_bytes = work
     size = program[row, COUNT] * itemsize
     payload = addresses[program[row, TO_BUFFER]] + program[row, TO_OFFSET] * itemsize
     header = received.ctypes.data + row * HEADER_BYTES
     peer = program[row, PEER]
-    before = progress[row]
+    before = moved_bytes[row]
     message = describe_message(scratch, header, payload, size, before, HEADER_BYTES)
     got = recvmsg(np.int32(descriptors[peer]), message, np.int32(0))
     if got == 0:
@@ -94,7 +94,7 @@ def _receive(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any
         if error in (WOULD_BLOCK, INTERRUPTED_CALL):
             return DONE
         return _stopped(LOST, row, peer, error, control)
-    progress[row] = before + got
+    moved_bytes[row] = before + got
     if before < HEADER_BYTES <= before + got:
         for word in range(HEADER_WORDS):
             if received[row, word] != headers[row, word]:
@@ -106,16 +106,16 @@ def _receive(row: Any, work: Any, addresses: Any, descriptors: Any, scratch: Any
 def _fill_polls(
     first: Any, last: Any, work: Any, descriptors: Any, watched: Any, awaited: Any, polls: Any, rows: Any
 ) -> Any:
-    """List the descriptors to wait for after the wake descriptor in place 0; how many places are used.
+    """List the descriptors to wait for after the wake descriptor in position 0; how many positions are used.
 
     Peers of which nothing is awaited are watched all the same: one that ends the session must be noticed at once.
     """
     awaited[:] = 0
-    program, itemsize, _, _, progress = work
+    program, itemsize, _, _, moved_bytes = work
     count = 1
     for row in range(first, last):
         action = program[row, ACTION]
-        if action > RECEIVE or progress[row] == HEADER_BYTES + program[row, COUNT] * itemsize:
+        if action > RECEIVE or moved_bytes[row] == HEADER_BYTES + program[row, COUNT] * itemsize:
             continue
         events = POLL_OUT if action == SEND else POLL_IN
         polls[count] = descriptors[program[row, PEER]] | (events << 32)
@@ -146,16 +146,16 @@ def _wait(polls: Any, count: Any, until: Any, spin: Any, scratch: Any) -> int:
     A peer that has a core of its own answers within microseconds. Waking up takes longer than that, and on a core that
     another thread has taken meanwhile up to a tick of the scheduler. Where cores are short it sleeps at once.
     """
-    listed, places = pointer_to(polls.ctypes.data), np.uint64(count)
+    listed, n_listed = pointer_to(polls.ctypes.data), np.uint64(count)
     now = monotonic_nanoseconds(scratch) if spin > 0 else 0
     if spin > 0 and cores_are_short(scratch, now):
         spin = 0
     asleep_at = min(until, now + spin)
     while spin > 0 and monotonic_nanoseconds(scratch) < asleep_at:
-        ready = poll(listed, places, np.int32(0))
+        ready = poll(listed, n_listed, np.int32(0))
         if ready != 0:
             return ready
-    return poll(listed, places, np.int32(_milliseconds_until(until, scratch)))
+    return poll(listed, n_listed, np.int32(_milliseconds_until(until, scratch)))
 
 
 @kernel
@@ -163,10 +163,10 @@ def exchange_over_sockets(
     first: Any, last: Any, work: Any, addresses: Any, wires: Any, until: Any, control: Any
 ) -> int:
     """Run the messages of rows first..last to their end, or say why that did not happen."""
-    program, _, _, _, progress = work
+    program, _, _, _, moved_bytes = work
     descriptors, wake, watched, awaited, polls, rows, spin, scratch = wires
     for row in range(first, last):
-        if program[row, ACTION] == SEND and progress[row] == 0:
+        if program[row, ACTION] == SEND and moved_bytes[row] == 0:
             status = _send(row, work, addresses, descriptors, scratch, control)
             if status != DONE:
                 return status
@@ -182,10 +182,10 @@ def exchange_over_sockets(
             return EXPIRED
         if polls[0] >> 48 != 0:
             return WOKEN
-        for place in range(1, count):
-            if polls[place] >> 48 == 0:
+        for position in range(1, count):
+            if polls[position] >> 48 == 0:
                 continue
-            row = rows[place]
+            row = rows[position]
             if row < 0:
                 return _stopped(HUNG_UP, 0, -1 - row, 0, control)
             if program[row, ACTION] == SEND:

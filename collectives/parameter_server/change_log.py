@@ -10,24 +10,24 @@ import numpy as np
 
 from dmlgbm.collectives.parameter_server.codec import Array
 
-# Of places that nothing is known about, because there is nothing yet.
+# Of positions that nothing is known about, because there is nothing yet.
 _NEVER = np.iinfo(np.int64).min
 
 
 class ChangeLog:
-    """For each place of a table the number of the update, of all updates of its shard, that changed it last."""
+    """For each position of a table the number of the update, of all updates of its shard, that changed it last."""
 
-    def __init__(self, n_places: int, update: int) -> None:
+    def __init__(self, n_positions: int, update: int) -> None:
         self.began = update
-        self._changed_by = np.full(n_places, update, np.int64)
+        self._changed_by = np.full(n_positions, update, np.int64)
 
-    def note(self, places: Array, update: int) -> None:
-        """These places, given by numbers or by a mask, have changed; new ones may be among them."""
-        if places.dtype != np.bool_ and places.size and places.max() >= len(self._changed_by):
-            missing = max(int(places.max()) + 1 - len(self._changed_by), len(self._changed_by))
+    def note(self, positions: Array, update: int) -> None:
+        """These positions, given by numbers or by a mask, have changed; new ones may be among them."""
+        if positions.dtype != np.bool_ and positions.size and positions.max() >= len(self._changed_by):
+            missing = max(int(positions.max()) + 1 - len(self._changed_by), len(self._changed_by))
             self._changed_by = np.concatenate([self._changed_by, np.full(missing, _NEVER)])
-        self._changed_by[places] = update
+        self._changed_by[positions] = update
 
-    def places_since(self, update: int) -> Array:
-        """The places that changed after an update, in order."""
+    def positions_since(self, update: int) -> Array:
+        """The positions that changed after an update, in order."""
         return np.flatnonzero(self._changed_by > update)

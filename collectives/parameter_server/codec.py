@@ -62,7 +62,7 @@ class Output:
 
 
 class Input:
-    """A place in received bytes that cannot move past their end."""
+    """A position in received bytes that cannot move past their end."""
 
     def __init__(self, data: Buffer) -> None:
         self._data = memoryview(data)
@@ -74,7 +74,7 @@ class Input:
         return self._end - self._position
 
     def _move(self, size: int) -> int:
-        """The place of the next `size` bytes, which count as read."""
+        """The position of the next `size` bytes, which count as read."""
         start = self._position
         if size > self._end - start:
             raise ProtocolError(f"a message ends after {self.left} bytes where {size} more were announced")
@@ -237,18 +237,18 @@ def _record(kind: type[Any], names: list[str], parts: list[Form]) -> Form:
 
 def _runs(names: list[str], parts: list[Form]) -> Iterator[tuple[struct.Struct | None, Callable[[Any], Any], Form]]:
     """Neighbouring numbers of a record are written and read in one go; every other field for itself."""
-    place = 0
-    while place < len(names):
-        end = place
+    position = 0
+    while position < len(names):
+        end = position
         while end < len(names) and parts[end] in _LETTERS:
             end += 1
-        if end > place + 1:
-            letters = "".join(_LETTERS[part] for part in parts[place:end])
-            yield struct.Struct(f"<{letters}"), attrgetter(*names[place:end]), parts[place]
-            place = end
+        if end > position + 1:
+            letters = "".join(_LETTERS[part] for part in parts[position:end])
+            yield struct.Struct(f"<{letters}"), attrgetter(*names[position:end]), parts[position]
+            position = end
         else:
-            yield None, attrgetter(names[place]), parts[place]
-            place += 1
+            yield None, attrgetter(names[position]), parts[position]
+            position += 1
 
 
 def _union(members: tuple[Any, ...]) -> Form:

@@ -24,7 +24,7 @@ _WORD_BYTES = 8
 
 @dataclass(frozen=True)
 class PushCoder:
-    """Codes dense arrays piece by piece; `borders` are the places where pieces begin, and where the last one ends."""
+    """Codes dense arrays piece by piece; `borders` are where pieces begin, and where the last one ends."""
 
     codec: GatheredCodec
     borders: Sequence[int]

@@ -114,7 +114,7 @@ class CoordinatorCore:
     def _form(self) -> None:
         servers = sorted(self._servers)
         chains = (
-            tuple(servers[(shard + place) % len(servers)] for place in range(self.plan.copies))
+            tuple(servers[(shard + position) % len(servers)] for position in range(self.plan.copies))
             for shard in range(self.plan.n_shards)
         )
         self._publish(tuple(Placement(chain) for chain in chains))

@@ -196,15 +196,15 @@ class Count:
 
 @dataclass(frozen=True)
 class Changes:
-    """Values of a part of a key as of update number `index`: of these places, or of all where `places` is None.
+    """Values of a part of a key as of update number `index`: of these positions, or of all where `positions` is None.
 
-    A place is one number of a dense array, or one row of a table. `complete` says that all other rows hold the fill
+    A position is one number of a dense array, or one row of a table. `complete` says that all other rows hold the fill
     value.
     """
 
     index: int
     complete: bool
-    places: Array | None
+    positions: Array | None
     values: Array
 
 

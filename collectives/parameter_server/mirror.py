@@ -46,17 +46,17 @@ class Mirror:
         return self._values.reshape(shape).copy()
 
     def _take(self, spec: KeySpec, part: int, changes: Changes) -> None:
-        place = self._values if spec.n_rows else self._values[slice(*part_bounds(spec, part))]
+        target = self._values if spec.n_rows else self._values[slice(*part_bounds(spec, part))]
         if spec.n_rows and changes.complete:
             self._values[part :: spec.parts] = spec.fill
-        values = changes.values.reshape(-1, *place.shape[1:])
-        if changes.places is None:
-            if values.shape != place.shape:
-                raise ProtocolError(f"part {part} of key {self.key!r} came with {values.shape} for {place.shape}")
-            place[...] = values
+        values = changes.values.reshape(-1, *target.shape[1:])
+        if changes.positions is None:
+            if values.shape != target.shape:
+                raise ProtocolError(f"part {part} of key {self.key!r} came with {values.shape} for {target.shape}")
+            target[...] = values
             return
-        places = changes.places
-        inside = not places.size or 0 <= places.min() <= places.max() < len(place)
-        if not inside or places.shape != values.shape[:1]:
-            raise ProtocolError(f"changes of part {part} of key {self.key!r} are for places that it does not have")
-        place[places] = values
+        positions = changes.positions
+        inside = not positions.size or 0 <= positions.min() <= positions.max() < len(target)
+        if not inside or positions.shape != values.shape[:1]:
+            raise ProtocolError(f"changes of part {part} of key {self.key!r} are for positions that it does not have")
+        target[positions] = values

@@ -23,7 +23,7 @@ from dmlgbm.collectives.frames import session_number
 from dmlgbm.collectives.joining.addresses import Address, Listener
 from dmlgbm.collectives.joining.handshake import Hello, Purpose, Refusal, Verdict
 from dmlgbm.collectives.joining.negotiation import Arrival, Negotiator, connect
-from dmlgbm.collectives.parameter_server.links import Link
+from dmlgbm.collectives.parameter_server.channels import Channel
 from dmlgbm.collectives.parameter_server.membership import Membership
 from dmlgbm.collectives.parameter_server.messages import Message
 from dmlgbm.collectives.parameter_server.replica import ServerName
@@ -55,9 +55,9 @@ class Core(Protocol):
 
 @dataclass
 class _Route:
-    """The way to an address: a link, or the messages that wait for one."""
+    """The way to an address: a channel, or the messages that wait for one."""
 
-    link: Link | None = None
+    channel: Channel | None = None
     dialling: bool = False
     not_before: float = 0.0
     queued: list[Message] = field(default_factory=list)
@@ -86,8 +86,8 @@ class Reactor:
         self._statistics = Statistics() if statistics is None else statistics
         self._session = session_number(membership.security.session)
         self._routes: dict[str, _Route] = {}
-        self._links: set[Link] = set()
-        self._writing: set[Link] = set()
+        self._channels: set[Channel] = set()
+        self._writing: set[Channel] = set()
         self._selector = selectors.DefaultSelector()
         self._bell, self._ear = socket.socketpair()
         for end in (self._bell, self._ear):
@@ -113,32 +113,32 @@ class Reactor:
 
     def flush(self) -> None:
         """Send what the core has to say; the caller holds the lock."""
-        touched: dict[Link, None] = {}
+        touched: dict[Channel, None] = {}
         for destination, message in self._core.take():
-            link = self._link_to(destination, message)
-            if link is not None:
-                self._post(link, message)
-                touched[link] = None
-        for link in touched:
-            self._send(link)
+            channel = self._channel_to(destination, message)
+            if channel is not None:
+                self._post(channel, message)
+                touched[channel] = None
+        for channel in touched:
+            self._send(channel)
 
-    def _post(self, link: Link, message: Message) -> None:
-        if not link.post(message):
+    def _post(self, channel: Channel, message: Message) -> None:
+        if not channel.post(message):
             self._statistics.oversized_messages += 1
 
-    def _link_to(self, destination: Hashable, message: Message) -> Link | None:
-        """The link for a message, or None if it has to wait or is lost."""
-        if isinstance(destination, Link):
-            return destination if destination in self._links else None
+    def _channel_to(self, destination: Hashable, message: Message) -> Channel | None:
+        """The channel for a message, or None if it has to wait or is lost."""
+        if isinstance(destination, Channel):
+            return destination if destination in self._channels else None
         address = self._address_of(destination)
         if address is None:
             return None
         route = self._routes.setdefault(address, _Route())
-        if route.link is None:
+        if route.channel is None:
             self._dial(address, route)
             if route.dialling and len(route.queued) < _MOST_QUEUED:
                 route.queued.append(message)
-        return route.link
+        return route.channel
 
     def _address_of(self, destination: Hashable) -> str | None:
         if destination is COORDINATOR:
@@ -147,18 +147,18 @@ class Reactor:
         view = self._core.view
         return None if view is None else view.address_of(destination.number)
 
-    def _send(self, link: Link) -> None:
-        before = link.bytes_sent
+    def _send(self, channel: Channel) -> None:
+        before = channel.bytes_sent
         try:
-            link.send()
+            channel.send()
         except OSError:
-            self._drop(link)
+            self._drop(channel)
             return
-        self._statistics.bytes_sent += link.bytes_sent - before
-        if link.has_unsent != (link in self._writing):
-            (self._writing.add if link.has_unsent else self._writing.discard)(link)
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if link.has_unsent else 0)
-            self._selector.modify(link.connection, events, link)
+        self._statistics.bytes_sent += channel.bytes_sent - before
+        if channel.has_unsent != (channel in self._writing):
+            (self._writing.add if channel.has_unsent else self._writing.discard)(channel)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if channel.has_unsent else 0)
+            self._selector.modify(channel.connection, events, channel)
             self._ring()
 
     def _ring(self) -> None:
@@ -191,29 +191,29 @@ class Reactor:
             elif self._closing.is_set():
                 connection.close()
             else:
-                route.link = self._add(connection)
+                route.channel = self._add(connection)
                 for message in queued:
-                    self._post(route.link, message)
-                self._send(route.link)
+                    self._post(route.channel, message)
+                self._send(route.channel)
 
-    def _add(self, connection: socket.socket) -> Link:
+    def _add(self, connection: socket.socket) -> Channel:
         membership = self._membership
-        link = Link(connection, self._session, membership.generation, membership.maximum_message_bytes)
-        self._links.add(link)
-        self._selector.register(connection, selectors.EVENT_READ, link)
+        channel = Channel(connection, self._session, membership.generation, membership.maximum_message_bytes)
+        self._channels.add(channel)
+        self._selector.register(connection, selectors.EVENT_READ, channel)
         self._ring()
-        return link
+        return channel
 
-    def _drop(self, link: Link) -> None:
-        if link not in self._links:
+    def _drop(self, channel: Channel) -> None:
+        if channel not in self._channels:
             return
-        self._links.discard(link)
-        self._writing.discard(link)
-        self._selector.unregister(link.connection)
+        self._channels.discard(channel)
+        self._writing.discard(channel)
+        self._selector.unregister(channel.connection)
         for route in self._routes.values():
-            if route.link is link:
-                route.link = None
-        link.close()
+            if route.channel is channel:
+                route.channel = None
+        channel.close()
 
     def _judge(self, hello: Hello) -> Verdict:
         refusal = Refusal.NONE
@@ -299,28 +299,28 @@ class Reactor:
             raise
 
     def _drop_all(self) -> None:
-        for link in list(self._links):
-            self._drop(link)
+        for channel in list(self._channels):
+            self._drop(channel)
 
     def _serve(self, ready: list[tuple[selectors.SelectorKey, int]]) -> None:
         for key, events in ready:
             if key.data is None:
                 with contextlib.suppress(OSError):
                     self._ear.recv(4096)
-            elif key.data in self._links:
+            elif key.data in self._channels:
                 if events & selectors.EVENT_WRITE:
                     self._send(key.data)
                 if events & selectors.EVENT_READ:
                     self._receive(key.data)
 
-    def _receive(self, link: Link) -> None:
-        before = link.bytes_received
+    def _receive(self, channel: Channel) -> None:
+        before = channel.bytes_received
         try:
-            for message in link.receive():
-                self._core.receive(link, message, time.monotonic())
+            for message in channel.receive():
+                self._core.receive(channel, message, time.monotonic())
         except (OSError, CollectiveError):
-            self._drop(link)
-        self._statistics.bytes_received += link.bytes_received - before
+            self._drop(channel)
+        self._statistics.bytes_received += channel.bytes_received - before
         self._handled()
 
     def _handled(self) -> None:

@@ -1,4 +1,4 @@
-"""One server's copy of one shard, and its place in the chain: apply, pass on, acknowledge.
+"""One server's copy of one shard, and its position in the chain: apply, pass on, acknowledge.
 
 The head numbers updates and every server applies them in that order. An update counts as done (`committed`) at a
 server once everybody after it in the chain holds it. A server keeps what the next one has not acknowledged and sends
@@ -69,7 +69,7 @@ class Replica:
         return self._placement.joining != NOBODY and self._placement.after(self.server) == self._placement.joining
 
     def adopt(self, version: int, placement: Placement, consistency: Consistency, now: float) -> None:
-        """Take the place that a new view gives this server."""
+        """Take the position that a new view gives this server."""
         before, self._placement, self._version = self._placement, placement, version
         known = self.server in before.everybody
         if self.server == placement.joining:

@@ -81,7 +81,7 @@ class ServerCore:
         elif isinstance(message, Lease):
             if self.view is not None and not self.leaving:
                 self._lease_until = max(self._lease_until, message.sent + self.view.lease_seconds)
-                self._progress(now)
+                self._advance(now)
         elif isinstance(message, Registered) and self.number == NOBODY:
             self.number = message.server
             self._report(now)
@@ -93,7 +93,7 @@ class ServerCore:
             self._report(now)
         for replica in self._replicas.values():
             replica.tick(now, _REPEAT_SHARE * seconds)
-        self._progress(now)
+        self._advance(now)
 
     def leave(self, now: float) -> None:
         """Ask to be replaced; `has_left` says when nothing depends on this server any more."""
@@ -134,7 +134,7 @@ class ServerCore:
         ahead, self._ahead = self._ahead, []
         for sender, message in ahead:
             self._request(sender, message, now)
-        self._progress(now)
+        self._advance(now)
         self._report(now)
 
     def _send_to_server(self, name: ServerName, message: Message) -> None:
@@ -167,10 +167,10 @@ class ServerCore:
             self._reply(sender, _expired(message))
         elif isinstance(message, Update):
             requests.update(sender, message)
-            requests.progress(now, now < self._lease_until)
+            requests.advance(now, now < self._lease_until)
         else:
             requests.read(sender, message, now)
-            requests.progress(now, now < self._lease_until)
+            requests.advance(now, now < self._lease_until)
 
     def _from_server(self, message: Replicate | Copied | Fill, now: float) -> None:
         replica = self._replicas.get(message.shard)
@@ -186,11 +186,11 @@ class ServerCore:
         else:
             replica.fill(message)
         if message.shard in self._requests:
-            self._requests[message.shard].progress(now, now < self._lease_until)
+            self._requests[message.shard].advance(now, now < self._lease_until)
 
-    def _progress(self, now: float) -> None:
+    def _advance(self, now: float) -> None:
         for requests in self._requests.values():
-            requests.progress(now, now < self._lease_until)
+            requests.advance(now, now < self._lease_until)
 
     def fingerprint(self, shard: int) -> object:
         """The copy of a shard held here, or None; for comparing replicas."""

@@ -105,7 +105,7 @@ class ShardRequests:
         known = self._reads.get((read.worker, read.number))
         self._reads[read.worker, read.number] = _Waiting(sender, read, now if known is None else known.arrived)
 
-    def progress(self, now: float, lease_is_valid: bool) -> None:
+    def advance(self, now: float, lease_is_valid: bool) -> None:
         """Evaluate the reads that can be, and send the replies whose updates are done."""
         for name, waiting in list(self._reads.items()):
             found = self._evaluate(waiting.read) if lease_is_valid else None

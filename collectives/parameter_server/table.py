@@ -71,7 +71,7 @@ class Table:
         shapes = ((n_rows, self.width), (self.optimiser.SLOTS, n_rows, self.width), (n_rows,))
         if (copy.values.shape, copy.slots.shape, copy.steps.shape) != shapes or copy.values.dtype != self.dtype:
             raise ProtocolError(f"the copy of key {copy.key!r} has arrays of unexpected size")
-        self._place = {row: place for place, row in enumerate(copy.row_numbers.tolist())}
+        self._position = {row: position for position, row in enumerate(copy.row_numbers.tolist())}
         self._values, self._slots, self._steps = copy.values.copy(), copy.slots.copy(), copy.steps.copy()
         self._changes: ChangeLog | None = None  # made when somebody asks for changes
 
@@ -87,12 +87,12 @@ class Table:
         return cls(TableCopy(key, part, spec, np.zeros(0, np.int64), value.reshape(n_rows, width), slots, steps))
 
     def copy(self) -> TableCopy:
-        n_rows = len(self._place) if self.spec.n_rows else 1
+        n_rows = len(self._position) if self.spec.n_rows else 1
         return TableCopy(
             self.key,
             self.part,
             self.spec,
-            np.array(list(self._place), np.int64),
+            np.array(list(self._position), np.int64),
             self._values[:n_rows].copy(),
             self._slots[:, :n_rows].copy(),
             self._steps[:n_rows].copy(),
@@ -135,27 +135,27 @@ class Table:
         unique, inverse = np.unique(rows, return_inverse=True)
         pushed = np.zeros((len(unique), self.width), self.dtype)
         np.add.at(pushed, inverse, values)
-        places = self._places(unique)
-        self._step(places, self._average(pushed, n_workers))
+        positions = self._positions_of(unique)
+        self._step(positions, self._average(pushed, n_workers))
         if self._changes is not None:
-            self._changes.note(places, update)
+            self._changes.note(positions, update)
 
     def _average(self, pushed: Array, n_workers: int) -> Array:
         return pushed / self.dtype.type(n_workers) if self.optimiser.AVERAGES and n_workers > 1 else pushed
 
-    def _step(self, places: slice | Array, pushed: Array) -> None:
-        self._steps[places] += 1
-        values, slots = self._values[places], self._slots[:, places]
-        self.optimiser.step(values, slots, self._steps[places], pushed)
-        if not isinstance(places, slice):  # chosen rows were copied
-            self._values[places], self._slots[:, places] = values, slots
+    def _step(self, positions: slice | Array, pushed: Array) -> None:
+        self._steps[positions] += 1
+        values, slots = self._values[positions], self._slots[:, positions]
+        self.optimiser.step(values, slots, self._steps[positions], pushed)
+        if not isinstance(positions, slice):  # chosen rows were copied
+            self._values[positions], self._slots[:, positions] = values, slots
 
-    def _places(self, rows: Array) -> Array:
+    def _positions_of(self, rows: Array) -> Array:
         """Where rows lie, after making those that are new."""
         for row in rows.tolist():
-            self._place.setdefault(row, len(self._place))
-        self._grow(len(self._place))
-        return np.array([self._place[row] for row in rows.tolist()], np.int64)
+            self._position.setdefault(row, len(self._position))
+        self._grow(len(self._position))
+        return np.array([self._position[row] for row in rows.tolist()], np.int64)
 
     def _grow(self, n_rows: int) -> None:
         missing = n_rows - len(self._values)
@@ -172,21 +172,21 @@ class Table:
         if rows is None:
             return self._values[0].copy()
         found = np.full((len(rows), self.width), self.spec.fill, self.dtype)
-        places = np.array([self._place.get(row, -1) for row in rows.tolist()], np.int64)
-        known = places >= 0
-        found[known] = self._values[places[known]]
+        positions = np.array([self._position.get(row, -1) for row in rows.tolist()], np.int64)
+        known = positions >= 0
+        found[known] = self._values[positions[known]]
         return found
 
     def read_changes(self, since: int, update: int) -> Changes:
         """What changed after one update of the shard and up to another, which is the last; all if that is shorter."""
-        n_places = len(self._place) if self.spec.n_rows else self.width
+        n_positions = len(self._position) if self.spec.n_rows else self.width
         if self._changes is None:
-            self._changes = ChangeLog(n_places, update)
-        places = self._changes.places_since(since)
+            self._changes = ChangeLog(n_positions, update)
+        positions = self._changes.positions_since(since)
         if not self.spec.n_rows:
-            numbers = places.astype(np.int32 if n_places < 1 << 31 else np.int64)
+            numbers = positions.astype(np.int32 if n_positions < 1 << 31 else np.int64)
             if numbers.nbytes + len(numbers) * self.dtype.itemsize >= self._values[0].nbytes:
                 return Changes(update, True, None, self._values[0].copy())
-            return Changes(update, False, numbers, self._values[0, places])
-        numbers = np.array(list(self._place), np.int64)[places]
-        return Changes(update, since < self._changes.began, numbers, self._values[places].reshape(-1))
+            return Changes(update, False, numbers, self._values[0, positions])
+        numbers = np.array(list(self._position), np.int64)[positions]
+        return Changes(update, since < self._changes.began, numbers, self._values[positions].reshape(-1))

@@ -40,8 +40,8 @@ class Placement:
 
     def before(self, server: int) -> int:
         order = self.everybody
-        place = order.index(server)
-        return order[place - 1] if place else NOBODY
+        position = order.index(server)
+        return order[position - 1] if position else NOBODY
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from dmlgbm.collectives.schedules.program import Blocks, Program, ProgramBuilder
 EXCHANGE_BYTES = 16 << 10
 # From this many ranks on, every rank dealing with every other costs more than a few phases.
 MANY_RANKS = 16
-# A ring keeps one stream a link; worth its many phases only for large blocks among many ranks.
+# A ring keeps one stream for each pair of neighbours; worth its many phases only for large blocks among many ranks.
 RING_BYTES = 1 << 20
 # A root that sends everything itself is slower than a tree when its messages are large.
 TREE_BYTES = 32 << 10

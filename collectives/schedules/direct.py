@@ -30,7 +30,7 @@ def add_reduce_scatter(builder: ProgramBuilder, rank: int, blocks: Blocks, targe
 
 
 def add_all_gather(builder: ProgramBuilder, rank: int, blocks: Blocks) -> None:
-    """One phase that spreads the block each rank has in its place of TARGET."""
+    """One phase that spreads the block each rank has in its part of TARGET."""
     for peer in others(rank, len(blocks.counts)):
         builder.send(peer, TARGET, blocks.offsets[rank], blocks.counts[rank])
         builder.receive(peer, TARGET, blocks.offsets[peer], blocks.counts[peer])

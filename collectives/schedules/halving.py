@@ -86,7 +86,7 @@ def doubling_all_gather(rank: int, blocks: Blocks) -> Program:
 
 
 def add_doubling_all_gather(builder: ProgramBuilder, rank: int, blocks: Blocks) -> None:
-    """Spread the block each rank has in its place of TARGET.
+    """Spread the block each rank has in its part of TARGET.
 
     Every rank of the core carries the block of its partner above the core along with its own.
     """

@@ -11,7 +11,7 @@ from dmlgbm.collectives.schedules.program import Blocks, Program, ProgramBuilder
 
 
 def add_ring_all_gather(builder: ProgramBuilder, rank: int, blocks: Blocks) -> None:
-    """Spread the block each rank has in its place of TARGET."""
+    """Spread the block each rank has in its part of TARGET."""
     world_size = len(blocks.counts)
     for step in range(world_size - 1):
         sent, received = (rank - step) % world_size, (rank - step - 1) % world_size
@@ -23,7 +23,7 @@ def add_ring_all_gather(builder: ProgramBuilder, rank: int, blocks: Blocks) -> N
 def add_ring_reduce_scatter(builder: ProgramBuilder, rank: int, blocks: Blocks, sums: int, arrivals: int) -> None:
     """Add up in the buffer `sums`, which starts as a copy of SOURCE; SCRATCH[arrivals] takes what comes in.
 
-    In the end this rank's place of `sums` is complete; its other places hold partial results.
+    In the end this rank's part of `sums` is complete; its other parts hold partial results.
     """
     world_size = len(blocks.counts)
     for step in range(world_size - 1):

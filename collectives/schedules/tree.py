@@ -16,11 +16,11 @@ def _distances(world_size: int) -> list[int]:
 
 def tree_broadcast(rank: int, world_size: int, root: int, count: int) -> Program:
     builder = ProgramBuilder()
-    place = (rank - root) % world_size
+    position = (rank - root) % world_size
     for distance in _distances(world_size):
-        if place < distance and place + distance < world_size:
+        if position < distance and position + distance < world_size:
             builder.send((rank + distance) % world_size, TARGET, 0, count)
-        elif distance <= place < 2 * distance:
+        elif distance <= position < 2 * distance:
             builder.receive((rank - distance) % world_size, TARGET, 0, count)
         builder.next_phase()
     return builder.build()
@@ -31,12 +31,12 @@ def tree_reduce(rank: int, world_size: int, root: int, count: int) -> Program:
     builder = ProgramBuilder(scratch_count=count)
     builder.copy(SOURCE, 0, TARGET, 0, count)
     builder.next_phase()
-    place = (rank - root) % world_size
+    position = (rank - root) % world_size
     for distance in reversed(_distances(world_size)):
-        if place < distance and place + distance < world_size:
+        if position < distance and position + distance < world_size:
             builder.receive((rank + distance) % world_size, SCRATCH, 0, count)
             builder.combine(SCRATCH, 0, TARGET, 0, count)
-        elif distance <= place < 2 * distance:
+        elif distance <= position < 2 * distance:
             builder.send((rank - distance) % world_size, TARGET, 0, count)
         builder.next_phase()
     return builder.build()

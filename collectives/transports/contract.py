@@ -1,7 +1,7 @@
 """What a transport does: it runs programs, phase by phase, and says why when it stops early.
 
 A transport moves bytes in order between each pair of ranks and nothing else. It knows the header it must see in
-front of each message; a different one is handed back, and the session decides what it means. All progress is kept
+front of each message; a different one is handed back, and the session decides what it means. What was moved is kept
 in the `Work`, so that a run can be continued after a probe, a signal or a frame that the session dealt with.
 """
 
@@ -55,7 +55,7 @@ class Work:
         self.received = np.zeros((len(self.rows), HEADER_WORDS), np.int64)
         self._state = np.zeros(CONTROL_WORDS + len(self.rows), np.int64)
         self.control: Words = self._state[:CONTROL_WORDS]
-        self.progress: Words = self._state[CONTROL_WORDS:]
+        self.moved_bytes: Words = self._state[CONTROL_WORDS:]
         self._sequences: Words = self.headers[:, SEQUENCE_WORD]
         self.sizes: Words = HEADER_BYTES + self.rows[:, COUNT] * self.dtype.itemsize
         self.bytes_sent = int(self.sizes[self.rows[:, ACTION] == SEND].sum())
@@ -63,7 +63,7 @@ class Work:
         # For kernels: without a reduction only bytes move, whatever they mean.
         self.like = np.empty(0, self.dtype if self.operation is not None else np.uint8)
         self.fused = self.operation is not None or not (self.rows[:, ACTION] == COMBINE).any()
-        self.kernel_view = (self.rows, self.dtype.itemsize, self.headers, self.received, self.progress)
+        self.kernel_view = (self.rows, self.dtype.itemsize, self.headers, self.received, self.moved_bytes)
 
     def start(self, sequence: int | Words, buffers: list[Array]) -> None:
         """Get ready to run (again), with these buffers and under this sequence number (or one for each row)."""
@@ -90,7 +90,7 @@ class Work:
         return [
             (row, int(self.rows[row, PEER]))
             for row in rows
-            if self.rows[row, ACTION] == action and self.progress[row] < self.sizes[row]
+            if self.rows[row, ACTION] == action and self.moved_bytes[row] < self.sizes[row]
         ]
 
     def payload(self, row: int) -> memoryview:
@@ -171,5 +171,5 @@ def unfinished_rows(work: Work, first: int, last: int) -> list[int]:
     return [
         row
         for row in range(first, last)
-        if work.rows[row, ACTION] in (SEND, RECEIVE) and work.progress[row] < work.sizes[row]
+        if work.rows[row, ACTION] in (SEND, RECEIVE) and work.moved_bytes[row] < work.sizes[row]
     ]

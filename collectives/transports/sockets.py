@@ -57,15 +57,15 @@ class SocketTransport(Transport):
     def exchange(self, first: int, last: int, work: Work, until: int) -> int:
         rows = unfinished_rows(work, first, last)
         while rows:
-            progressed = False
+            moved_any = False
             for row in rows:
-                before = work.progress[row]
+                before = work.moved_bytes[row]
                 status = self._move(work, row)
                 if status != DONE:
                     return status
-                progressed |= bool(work.progress[row] != before)
-            rows = [row for row in rows if work.progress[row] < work.sizes[row]]
-            if not progressed and rows:
+                moved_any |= bool(work.moved_bytes[row] != before)
+            rows = [row for row in rows if work.moved_bytes[row] < work.sizes[row]]
+            if not moved_any and rows:
                 status = self._wait(work, rows, until)
                 if status != DONE:
                     return status
@@ -73,7 +73,7 @@ class SocketTransport(Transport):
 
     def _move(self, work: Work, row: int) -> int:
         """Send or receive what is possible now."""
-        peer, before = int(work.rows[row, PEER]), int(work.progress[row])
+        peer, before = int(work.rows[row, PEER]), int(work.moved_bytes[row])
         sends = work.rows[row, ACTION] == SEND
         header = work.headers if sends else work.received
         if before < HEADER_BYTES:
@@ -89,7 +89,7 @@ class SocketTransport(Transport):
             return _stopped(work, LOST, row, peer, error.errno or 0)
         if moved == 0:
             return _stopped(work, LOST, row, peer, 0)
-        work.progress[row] = before + moved
+        work.moved_bytes[row] = before + moved
         complete = not sends and before < HEADER_BYTES <= before + moved
         if complete and (work.received[row] != work.headers[row]).any():
             return _stopped(work, UNEXPECTED, row, peer, 0)
@@ -195,15 +195,15 @@ class NativeSocketTransport(SocketTransport):
         self._descriptors = np.full(self.world_size, -1, np.int64)
         for peer, connection in connections.items():
             self._descriptors[peer] = connection.fileno()
-        places = 3 * self.world_size + 1
+        n_polls = 3 * self.world_size + 1
         self._scratch = scratch_of_rank(spin_microseconds)
         self._wires = (
             self._descriptors,
             self._wake_in.fileno(),
             self._watched,
             np.zeros(self.world_size, np.int64),
-            np.zeros(places, np.int64),
-            np.zeros(places, np.int64),
+            np.zeros(n_polls, np.int64),
+            np.zeros(n_polls, np.int64),
             1000 * spin_microseconds,
             self._scratch,
         )

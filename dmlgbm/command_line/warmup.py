@@ -25,6 +25,8 @@ _MANY_CATEGORIES = 40
 # As many cells as it takes for threads to share the work on one tree.
 _ROWS_FOR_THREADS, _FEATURES_FOR_THREADS = 100_000, 20
 _SPARSE_FEATURES = 40
+_SECONDS_TO_COMPILE = 600.0
+_ADDED_UP = ("int64", "uint64", "uint8", "float64", "float32")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -199,6 +201,21 @@ def _shares_of_rows() -> None:
         _regressor(tree_learner=tree_learner).fit(in_chunks, target_in_chunks)
 
 
+def _sums_over_ranks() -> None:
+    """As ranks of other hosts, which have no memory in common, and networks make them."""
+    import numpy as np
+
+    from dmlgbm.collectives.joining.join import JoinOptions
+    from dmlgbm.collectives.joining.launch import run_threads
+
+    def add_up(communicator: Any) -> None:
+        for dtype in _ADDED_UP:
+            communicator.all_reduce(np.zeros(8, dtype))
+
+    for transport in ("memory", "unix"):
+        run_threads(add_up, 2, transport=transport, options=JoinOptions(timeout=_SECONDS_TO_COMPILE))
+
+
 def _neural_models() -> None:
     from dmlgbm import neural
 
@@ -231,6 +248,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "two threads": _two_threads,
     "single precision": _single_precision,
     "shares of the rows": _shares_of_rows,
+    "sums over ranks": _sums_over_ranks,
     "optimisers of neural models": _neural_models,
 }
 

@@ -256,15 +256,15 @@ def _left_to_right(
         leaves_below[level] = leaves_below[np.maximum(left[level], -1)] + leaves_below[np.maximum(right[level], -1)]
     position, first_position = np.zeros(first_leaf[-1], np.int64), np.zeros(len(left), np.int64)
 
-    def place(children: IntArray, first: IntArray) -> None:
+    def put(children: IntArray, first: IntArray) -> None:
         is_node = children >= 0
         first_position[children[is_node]] = first[is_node]
         position[~children[~is_node]] = first[~is_node]
 
-    place(root, first_leaf[:-1])
+    put(root, first_leaf[:-1])
     for level in levels:
-        place(left[level], first_position[level])
-        place(right[level], first_position[level] + leaves_below[np.maximum(left[level], -1)])
+        put(left[level], first_position[level])
+        put(right[level], first_position[level] + leaves_below[np.maximum(left[level], -1)])
     return position, first_position, first_position + leaves_below[np.maximum(left, -1)]
 
 

@@ -63,13 +63,13 @@ def fingerprint_of(parts: Iterable[Any]) -> str:
 def rows_digest(first_row: int, columns: Iterable[npt.NDArray[np.float64] | None]) -> int:
     """A sum over rows, so that it is the same however rows are divided; columns have rows as their last axis."""
     total = np.uint64(0)
-    for place, values in enumerate(columns):
+    for position, values in enumerate(columns):
         if values is None or not values.size:
             continue
         bits = np.ascontiguousarray(values, np.float64).view(np.uint64).reshape(-1, values.shape[-1])
         numbers = np.arange(first_row, first_row + bits.shape[1], dtype=np.uint64)
         for output, of_output in enumerate(bits):
-            key = np.uint64(place * 1_000_003 + output + 1) * _FACTORS[1]
+            key = np.uint64(position * 1_000_003 + output + 1) * _FACTORS[1]
             z = (of_output ^ key) + numbers * _INCREMENT
             z = (z ^ (z >> np.uint64(30))) * _FACTORS[0]
             z = (z ^ (z >> np.uint64(27))) * _FACTORS[1]

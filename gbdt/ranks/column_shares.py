@@ -57,11 +57,11 @@ def plan_of_columns(plan: StoragePlan, columns: StoredColumns) -> StoragePlan:
         columns,
         strict=True,
     ):
-        for place, column in enumerate(own):
+        for index, column in enumerate(own):
             members = np.flatnonzero((plan.layout["storage"] == storage) & (plan.layout["column"] == column))
             first, last = all_positions[before + column], all_positions[before + column + 1]
             layout["storage"][members] = storage
-            layout["column"][members] = place
+            layout["column"][members] = index
             layout["position"][members] += position - first
             positions.append(position)
             position += last - first

@@ -62,7 +62,7 @@ class DataParallel:
         # Untouched slots cost no memory: the operating system hands out pages on first use.
         self._pools = np.empty((n_at_once, GrowingTree(0, parameters).n_slots, 3, width), np.int64)
         self._roots = np.empty((n_at_once, 3, dataset.plan.n_positions), np.int64)
-        self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
+        self._threads = LeafThreads(dataset, parameters.num_leaves, workers)
         part_bytes = max(most_bytes(layout, features[first:last]) for first, last in pairwise(blocks))
         self._messages = HistogramMessages(exchange, part_bytes)
         # For the types of a tree's arrays, which stay the same from its root on: looked up once a tree.
@@ -75,7 +75,7 @@ class DataParallel:
         self._exchange.begin_trees()
         for tree in trees:
             if len(self._shares.features):
-                self._roots[tree.place] = self._threads.build_root(self._dataset.storage, tree)
+                self._roots[tree.index] = self._threads.build_root(self._dataset.storage, tree)
         sums = [[tree.root["gradient"], tree.root["hessian"], tree.rows.counts[0]] for tree in trees]
         return self._exchange.reduce_sum(np.array(sums, np.int64))
 
@@ -105,32 +105,32 @@ class DataParallel:
         label_others(grown, self._dataset, bag)
 
     def _build(self, tree: GrowingTree, first: int) -> None:
-        place, is_root = tree.place, tree.at_root
+        index, is_root = tree.index, tree.at_root
         parts = self._messages.parts_of(slice(first, first + tree.n_picked))
 
         def build(thread: int, buffers: Buffers) -> None:
-            planes = self._roots[place] if is_root else self._threads.planes[thread]
+            planes = self._roots[index] if is_root else self._threads.planes[thread]
             arguments = (
-                self._dataset.binned, tree.space, tree.every_row, planes, buffers, self._pools[place],
+                self._dataset.binned, tree.space, tree.every_row, planes, buffers, self._pools[index],
                 self._shares, self._exchange.rank, parts, self._threads.taken,
             )  # fmt: skip
             if is_root:
-                self._build_kernels[place] = for_types_of(build_and_encode, *arguments)
-            self._build_kernels[place](*arguments)
+                self._build_kernels[index] = for_types_of(build_and_encode, *arguments)
+            self._build_kernels[index](*arguments)
 
         self._threads.run(build, tree.n_picked)
 
     def _search(self, tree: GrowingTree, received: ReceivedParts, candidates: IntArray) -> None:
-        place, is_root = tree.place, tree.at_root
+        index, is_root = tree.index, tree.at_root
 
         def search(thread: int, buffers: Buffers) -> None:
             arguments = (
-                tree.space, self._own, self._pools[place], received, self._exchange.rank,
+                tree.space, self._own, self._pools[index], received, self._exchange.rank,
                 buffers, candidates, self._threads.taken,
             )  # fmt: skip
             if is_root:
-                self._search_kernels[place] = for_types_of(merge_and_search, *arguments)
-            self._search_kernels[place](*arguments)
+                self._search_kernels[index] = for_types_of(merge_and_search, *arguments)
+            self._search_kernels[index](*arguments)
 
         self._threads.run(search, tree.n_picked)
 

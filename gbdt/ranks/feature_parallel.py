@@ -38,7 +38,7 @@ class FeatureParallel:
         layout = dataset.plan.layout
         self._own_features = np.flatnonzero(layout["storage"] >= 0).astype(np.int64)
         self._pool = np.empty((GrowingTree(0, parameters).n_slots, 3, dataset.plan.n_positions), np.int64)
-        self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
+        self._threads = LeafThreads(dataset, parameters.num_leaves, workers)
         self._candidate_words = candidate_words(layout, parameters.max_cat_threshold)
 
     def begin_trees(self, trees: Sequence[GrowingTree]) -> IntArray:
@@ -91,7 +91,7 @@ class FeatureParallel:
         table, threads = self._dataset.binned, self._threads
         threads.run(
             lambda thread, buffers: mark_rows(
-                table, tree, buffers.goes_left, rows, every_row, nodes, marks, threads.taken
+                table, tree, buffers.directions.goes_left, rows, every_row, nodes, marks, threads.taken
             ),
             len(nodes),
         )

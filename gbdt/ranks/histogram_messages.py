@@ -1,6 +1,6 @@
 """Encoded histograms on their way: a staging area for each leaf and rank, and one message to every rank.
 
-Messages of a round have one length, the next of few: the communicator keeps plans for lengths it knows. Ranks do not
+Messages of a round have one length, the next of few: the communicator keeps the work of lengths it knows. Ranks do not
 ask each other for it. Everybody expects the same one (`kernels/part_messages.py`), and where some rank's messages
 turn out to be longer, all are sent again.
 """

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.data.storage_plan import StoragePlan
+from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.growth.grower import search_buffers
 from dmlgbm.gbdt.growth.round_grower import GrowingTree
 from dmlgbm.gbdt.kernels.data_parallel import build_share, join_shares
@@ -19,10 +19,10 @@ from dmlgbm.gbdt.threads import ROWS_WORTH_A_THREAD, Workers
 class LeafThreads:
     """Threads that take leaves in turn; `taken` counts how many are taken."""
 
-    def __init__(self, plan: StoragePlan, num_leaves: int, workers: Workers) -> None:
+    def __init__(self, dataset: Dataset, num_leaves: int, workers: Workers) -> None:
         self._workers = workers
-        self.buffers = [search_buffers(plan, num_leaves) for _ in range(workers.n_threads)]
-        self.planes = np.empty((workers.n_threads, 3, plan.n_positions), np.int64)
+        self.buffers = [search_buffers(dataset, num_leaves) for _ in range(workers.n_threads)]
+        self.planes = np.empty((workers.n_threads, 3, dataset.plan.n_positions), np.int64)
         self.taken = np.zeros(1, np.int64)
 
     def run(self, work: Callable[[int, Buffers], None], n_leaves: int) -> None:

@@ -50,7 +50,7 @@ class VotingParallel:
         example = GrowingTree(0, parameters)
         self._pool = np.empty((example.n_slots, 3, dataset.plan.n_positions), np.int64)
         self._local_tree = TreeNodes(*(np.zeros_like(array) for array in example.tree))
-        self._threads = LeafThreads(dataset.plan, parameters.num_leaves, workers)
+        self._threads = LeafThreads(dataset, parameters.num_leaves, workers)
         self._vote_buffers = [
             VoteBuffers(np.empty(n_features), np.empty(n_features, np.int64), planes) for planes in self._threads.planes
         ]

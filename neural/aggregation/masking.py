@@ -80,8 +80,8 @@ def unmasked(
 ) -> Ring:
     """The plain sum of the vectors that arrived, from their masked sum and the last messages of who is left."""
     for client, here in enumerate(arrived):
-        place = slice(client * SHARE_BYTES, (client + 1) * SHARE_BYTES)
-        secret = recovered({holder + 1: message[place] for holder, message in revealed.items()}, threshold)
+        stretch = slice(client * SHARE_BYTES, (client + 1) * SHARE_BYTES)
+        secret = recovered({holder + 1: message[stretch] for holder, message in revealed.items()}, threshold)
         if here:
             total = total - mask_from(secret, len(total))
             continue

@@ -1,7 +1,7 @@
 """What the four estimators share: one way to train on rows anywhere, one way to predict, a state that can be saved.
 
-An estimator describes a model (`_plan`), encodes targets, and stores what training returns. Nothing is stored before
-training has succeeded.
+An estimator describes a model (`_blueprint`), encodes targets, and stores what training returns. Nothing is stored
+before training has succeeded.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from dmlgbm.gbdt.system.cluster_types import is_dask_collection, is_spark_frame
+from dmlgbm.neural.blueprints import ModelBlueprint
 from dmlgbm.neural.estimators.categories import CategoryColumns
 from dmlgbm.neural.estimators.parameters import (
     checked_choice,
@@ -29,7 +30,6 @@ from dmlgbm.neural.estimators.snapshots import snapshot
 from dmlgbm.neural.estimators.weights import WeightArray, checked_weights, mean_weight
 from dmlgbm.neural.history import TrainingHistory
 from dmlgbm.neural.model import FloatArray, Inputs, IntArray, Model
-from dmlgbm.neural.plans import ModelPlan
 from dmlgbm.neural.running.generations import Survivor
 from dmlgbm.neural.running.local import PLACES, LocalRows, train_here
 from dmlgbm.neural.running.row_parts import held_out_rows
@@ -66,7 +66,7 @@ class NeuralEstimator(BaseEstimator):
     # What concrete estimators know.
 
     @abstractmethod
-    def _plan(self, table: InputTable, targets: Targets, seed: int) -> ModelPlan:
+    def _blueprint(self, table: InputTable, targets: Targets, seed: int) -> ModelBlueprint:
         """The model for inputs like these and these targets."""
 
     @abstractmethod
@@ -115,19 +115,19 @@ class NeuralEstimator(BaseEstimator):
 
     def _job(self, n_rows: int, table: InputTable, targets: Targets, seed: int) -> Job:
         settings = training_settings(self, n_rows, seed)
-        plan = self._plan(table, targets, seed)
+        blueprint = self._blueprint(table, targets, seed)
         options = checked_mapping("strategy_options", self.strategy_options)
-        return Job(plan, settings, self._classifies, self.strategy, options)
+        return Job(blueprint, settings, self._classifies, self.strategy, options)
 
     def _store(
         self, job: Job, trained: Trained, targets: Targets, categories: CategoryColumns | None, losses: list[str]
     ) -> None:
-        self.plan_ = job.plan
+        self.plan_ = job.blueprint
         self.parameters_ = np.array(trained.parameters)
         self.buffers_ = np.array(trained.buffers)
-        self.history_ = TrainingHistory(trained.progress.epochs, losses)
-        self.n_iter_ = len(trained.progress.epochs)
-        self.loss_ = trained.progress.epochs[-1]["loss"]
+        self.history_ = TrainingHistory(trained.so_far.epochs, losses)
+        self.n_iter_ = len(trained.so_far.epochs)
+        self.loss_ = trained.so_far.epochs[-1]["loss"]
         self.loss_curve_ = self.history_["loss"]
         self._targets = targets
         self._categories = categories
@@ -244,6 +244,6 @@ def _counted(rows: LocalRows) -> LocalRows:
     return _taken(rows, np.flatnonzero(rows.weights))
 
 
-def _taken(rows: LocalRows, places: IntArray) -> LocalRows:
-    weights = None if rows.weights is None else rows.weights[places]
-    return LocalRows(rows.inputs[places], rows.targets[places], weights)
+def _taken(rows: LocalRows, positions: IntArray) -> LocalRows:
+    weights = None if rows.weights is None else rows.weights[positions]
+    return LocalRows(rows.inputs[positions], rows.targets[positions], weights)

@@ -9,21 +9,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.neural.plans import EmbeddingPlan
+from dmlgbm.neural.blueprints import EmbeddingBlueprint
 
 
 @dataclass(frozen=True)
 class CategoryColumns:
-    """The places of the columns and, for each, its categories in order; category k has the code k + 1."""
+    """The positions of the columns and, for each, its categories in order; category k has the code k + 1."""
 
     columns: tuple[int, ...]
     categories: tuple[npt.NDArray[Any], ...]
 
     @classmethod
     def of(cls, X: Any, chosen: Sequence[Any]) -> CategoryColumns:
-        """The categories in X of the chosen columns, given by name or place."""
-        places = places_of(X, chosen)
-        return cls(places, tuple(values_of(X, place) for place in places))
+        """The categories in X of the chosen columns, given by name or position."""
+        positions = positions_of(X, chosen)
+        return cls(positions, tuple(values_of(X, position) for position in positions))
 
     @classmethod
     def merged(cls, parts: Sequence[CategoryColumns]) -> CategoryColumns:
@@ -36,51 +36,51 @@ class CategoryColumns:
         table = _table(X)
         result = np.empty(table.shape, dtype)
         known = dict(zip(self.columns, self.categories, strict=True))
-        for place in range(table.shape[1]):
-            values = table[:, place]
-            if place in known:
-                result[:, place] = _codes(values, known[place])
+        for position in range(table.shape[1]):
+            values = table[:, position]
+            if position in known:
+                result[:, position] = _codes(values, known[position])
                 continue
             try:
-                result[:, place] = values.astype(dtype)
+                result[:, position] = values.astype(dtype)
             except (TypeError, ValueError):
                 raise ValueError(
-                    f"column {place} holds values that are no numbers: add it to categorical_columns"
+                    f"column {position} holds values that are no numbers: add it to categorical_columns"
                 ) from None
-            if not np.isfinite(result[:, place]).all():
-                row = int(np.argmin(np.isfinite(result[:, place])))
-                raise ValueError(f"column {place}, row {row}: NaN or infinity; fill missing values before training")
+            if not np.isfinite(result[:, position]).all():
+                row = int(np.argmin(np.isfinite(result[:, position])))
+                raise ValueError(f"column {position}, row {row}: NaN or infinity; fill missing values before training")
         return result
 
-    def embedding(self, width: int | None) -> EmbeddingPlan:
+    def embedding(self, width: int | None) -> EmbeddingBlueprint:
         """How wide each column's vectors are: `width`, or half of the categories up to 50."""
         counts = tuple(len(values) + 1 for values in self.categories)
         widths = tuple(min(50, (count + 1) // 2) if width is None else width for count in counts)
-        return EmbeddingPlan(self.columns, counts, widths)
+        return EmbeddingBlueprint(self.columns, counts, widths)
 
 
-def places_of(X: Any, chosen: Sequence[Any]) -> tuple[int, ...]:
-    """The places of columns that are named, or given as places already."""
+def positions_of(X: Any, chosen: Sequence[Any]) -> tuple[int, ...]:
+    """The positions of columns that are named, or given as positions already."""
     names = [str(name) for name in getattr(X, "columns", ())]
     n_columns = X.shape[1]
-    places = []
+    positions = []
     for each in chosen:
         if isinstance(each, str):
             if each not in names:
                 raise ValueError(f"categorical_columns names {each!r}, but X has the columns {names}")
-            places.append(names.index(each))
+            positions.append(names.index(each))
         elif not 0 <= int(each) < n_columns:
             raise ValueError(f"categorical_columns has {each}, but X has {n_columns} columns")
         else:
-            places.append(int(each))
-    if len(set(places)) < len(places):
+            positions.append(int(each))
+    if len(set(positions)) < len(positions):
         raise ValueError(f"categorical_columns names a column twice: {list(chosen)}")
-    return tuple(sorted(places))
+    return tuple(sorted(positions))
 
 
-def values_of(X: Any, place: int) -> npt.NDArray[Any]:
+def values_of(X: Any, position: int) -> npt.NDArray[Any]:
     """The categories of a column, in order, without missing values."""
-    values = _table(X)[:, place]
+    values = _table(X)[:, position]
     return _in_order(values[~_missing(values)])
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dmlgbm.neural.estimators.parameters import checked_choice
-from dmlgbm.neural.estimators.partition_plan import (
+from dmlgbm.neural.estimators.partitioned_fit import (
     PartDescription,
-    PartitionPlan,
+    PartitionedFit,
     RawPart,
     described,
     encoded,
@@ -47,12 +47,12 @@ def fit_frame(estimator: NeuralEstimator, frame: Any, y: Any, sample_weight: Any
         describing = _Describing(estimator._classifies, estimator.categorical_columns)
         found = dict(_without_problems(raw.mapValues(describing).collect()))
         empty = PartDescription(0, 0, len(columns.features), None, columns.features, None, None, True, None, 0.0)
-        plan = PartitionPlan.of(estimator, [found.get(number, empty) for number in range(len(source))])
-        parts = cluster.keep(raw.mapValues(_Encoding(cluster.share(plan.encoding))))
+        fit = PartitionedFit.of(estimator, [found.get(number, empty) for number in range(len(source))])
+        parts = cluster.keep(raw.mapValues(_Encoding(cluster.share(fit.encoding))))
         _without_problems(parts.mapValues(_problem).collect())
         source.release()
-        trained = train_on_spark(cluster, plan.job, parts, plan.table, plan.survivor, plan.max_ranks)
-    plan.store(trained)
+        trained = train_on_spark(cluster, fit.job, parts, fit.table, fit.survivor, fit.max_ranks)
+    fit.store(trained)
 
 
 def read_frame_part(number: int, features: Any, vectors: Mapping[str, Any]) -> RawPart | str:

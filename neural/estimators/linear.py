@@ -9,13 +9,13 @@ import numpy as np
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
+from dmlgbm.neural.blueprints import NetworkBlueprint
 from dmlgbm.neural.estimators.base import InputTable
 from dmlgbm.neural.estimators.lazy_predictions import lazy_on_collections
 from dmlgbm.neural.estimators.multilayer import Backend, loss_of
 from dmlgbm.neural.estimators.parameters import stores_parameters
 from dmlgbm.neural.estimators.tasks import NeuralClassifier, NeuralRegressor
 from dmlgbm.neural.model import FloatArray
-from dmlgbm.neural.plans import NetworkPlan
 from dmlgbm.neural.schedules import ScheduleName
 from dmlgbm.neural.targets import Targets, ValueTargets
 
@@ -30,8 +30,8 @@ class _Linear:
     plan_: Any
     parameters_: FloatArray
 
-    def _plan(self, table: InputTable, targets: Targets, seed: int) -> NetworkPlan:
-        return NetworkPlan(
+    def _blueprint(self, table: InputTable, targets: Targets, seed: int) -> NetworkBlueprint:
+        return NetworkBlueprint(
             n_inputs=table.n_columns,
             n_outputs=targets.n_outputs,
             loss=loss_of(self.loss, self._classifies),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 import numpy as np
 
+from dmlgbm.neural.blueprints import NetworkBlueprint
 from dmlgbm.neural.estimators.base import InputTable
 from dmlgbm.neural.estimators.lazy_predictions import lazy_on_collections
 from dmlgbm.neural.estimators.parameters import checked_choice, checked_integer, checked_number, stores_parameters
@@ -14,7 +15,6 @@ from dmlgbm.neural.estimators.tasks import NeuralClassifier, NeuralRegressor
 from dmlgbm.neural.layers import ACTIVATIONS
 from dmlgbm.neural.losses import LOSSES
 from dmlgbm.neural.model import FloatArray
-from dmlgbm.neural.plans import NetworkPlan
 from dmlgbm.neural.schedules import ScheduleName
 from dmlgbm.neural.targets import Targets
 
@@ -33,10 +33,10 @@ class _MultiLayer:
     embedding_width: int | None
     loss: str
 
-    def _plan(self, table: InputTable, targets: Targets, seed: int) -> NetworkPlan:
+    def _blueprint(self, table: InputTable, targets: Targets, seed: int) -> NetworkBlueprint:
         sizes = np.atleast_1d(np.asarray(self.hidden_layer_sizes, dtype=object)).tolist()
         width = self.embedding_width
-        return NetworkPlan(
+        return NetworkBlueprint(
             n_inputs=table.n_columns,
             n_outputs=targets.n_outputs,
             loss=loss_of(self.loss, self._classifies),

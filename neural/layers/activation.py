@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from dmlgbm.neural.layers.base import Layer, LayerPlan
+from dmlgbm.neural.layers.base import Layer, LayerBlueprint
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
 
 ACTIVATIONS = ("relu", "leaky_relu", "elu", "tanh", "logistic", "identity")
@@ -29,8 +29,8 @@ class Activation(Layer):
         """What the layer before should multiply its initial variance with."""
         return 2.0 if self.function in ("relu", "leaky_relu", "elu") else 1.0
 
-    def plan(self, n_inputs: int) -> LayerPlan:
-        return LayerPlan(n_inputs)
+    def blueprint(self, n_inputs: int) -> LayerBlueprint:
+        return LayerBlueprint(n_inputs)
 
     def forward(self, inputs: Inputs, pass_: Pass | None) -> FloatArray:
         out = inputs if self.may_overwrite else np.array(inputs)

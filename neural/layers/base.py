@@ -21,7 +21,7 @@ Initialiser = Callable[[int, tuple[int, ...]], npt.NDArray[np.float64]]
 
 
 @dataclass(frozen=True)
-class ArrayPlan:
+class ArrayBlueprint:
     """An array that a layer wants in a flat vector: name, shape, first values, and whether penalties concern it."""
 
     name: str
@@ -35,12 +35,12 @@ class ArrayPlan:
 
 
 @dataclass(frozen=True)
-class LayerPlan:
+class LayerBlueprint:
     """What a layer makes of `n_inputs` columns: the width of its result and the arrays it needs."""
 
     n_outputs: int
-    parameters: Sequence[ArrayPlan] = ()
-    buffers: Sequence[ArrayPlan] = ()
+    parameters: Sequence[ArrayBlueprint] = ()
+    buffers: Sequence[ArrayBlueprint] = ()
 
 
 class Layer(ABC):
@@ -60,13 +60,13 @@ class Layer(ABC):
     seed: int = 0
 
     @abstractmethod
-    def plan(self, n_inputs: int) -> LayerPlan:
+    def blueprint(self, n_inputs: int) -> LayerBlueprint:
         """What this layer needs for inputs of this width."""
 
     def bind(
         self, parameters: Sequence[FloatArray], gradients: Sequence[FloatArray], buffers: Sequence[FloatArray]
     ) -> None:
-        """Take the views, in the order of the plan."""
+        """Take the views, in the order of the blueprint."""
         self.parameters, self.gradients, self.buffers = parameters, gradients, buffers
 
     @abstractmethod

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from dmlgbm.neural.layers.base import ArrayPlan, Layer, LayerPlan, ones, zeros
+from dmlgbm.neural.layers.base import ArrayBlueprint, Layer, LayerBlueprint, ones, zeros
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
 
 
@@ -20,12 +20,12 @@ class BatchNorm(Layer):
         self.epsilon = epsilon
         self._pass: Pass | None = None
 
-    def plan(self, n_inputs: int) -> LayerPlan:
+    def blueprint(self, n_inputs: int) -> LayerBlueprint:
         shape = (n_inputs,)
-        return LayerPlan(
+        return LayerBlueprint(
             n_inputs,
-            (ArrayPlan("scale", shape, ones), ArrayPlan("shift", shape, zeros)),
-            (ArrayPlan("running_mean", shape, zeros), ArrayPlan("running_variance", shape, ones)),
+            (ArrayBlueprint("scale", shape, ones), ArrayBlueprint("shift", shape, zeros)),
+            (ArrayBlueprint("running_mean", shape, zeros), ArrayBlueprint("running_variance", shape, ones)),
         )
 
     def forward(self, inputs: Inputs, pass_: Pass | None) -> FloatArray:

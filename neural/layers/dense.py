@@ -7,7 +7,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.neural.layers.base import ArrayPlan, Layer, LayerPlan, Room, zeros
+from dmlgbm.neural.layers.base import ArrayBlueprint, Layer, LayerBlueprint, Room, zeros
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
 from dmlgbm.neural.random_numbers import uniform
 
@@ -23,13 +23,13 @@ class Dense(Layer):
         self._inputs: Inputs = None
         self._output, self._gradient = Room(), Room()
 
-    def plan(self, n_inputs: int) -> LayerPlan:
+    def blueprint(self, n_inputs: int) -> LayerBlueprint:
         fan = n_inputs if self.gain > 1.0 else (n_inputs + self.n_units) / 2
         bound = float(np.sqrt(3.0 * self.gain / max(1.0, fan)))
         initialise = zeros if self.initial == "zeros" else partial(uniform_between, bound)
-        weights = ArrayPlan("weights", (n_inputs, self.n_units), initialise, decays=True)
-        return LayerPlan(
-            self.n_units, (weights, ArrayPlan("biases", (self.n_units,), zeros)) if self.bias else (weights,)
+        weights = ArrayBlueprint("weights", (n_inputs, self.n_units), initialise, decays=True)
+        return LayerBlueprint(
+            self.n_units, (weights, ArrayBlueprint("biases", (self.n_units,), zeros)) if self.bias else (weights,)
         )
 
     def forward(self, inputs: Inputs, pass_: Pass | None) -> FloatArray:

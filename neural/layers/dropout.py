@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from dmlgbm.gbdt.system.counter_random import hash_of, random_bits
-from dmlgbm.neural.layers.base import Layer, LayerPlan, Room
+from dmlgbm.neural.layers.base import Layer, LayerBlueprint, Room
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
 
 
@@ -19,8 +19,8 @@ class Dropout(Layer):
         self._mask: FloatArray = np.empty((0, 0), np.float32)
         self._output = Room()
 
-    def plan(self, n_inputs: int) -> LayerPlan:
-        return LayerPlan(n_inputs)
+    def blueprint(self, n_inputs: int) -> LayerBlueprint:
+        return LayerBlueprint(n_inputs)
 
     def forward(self, inputs: Inputs, pass_: Pass | None) -> FloatArray:
         if pass_ is None:

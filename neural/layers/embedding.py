@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.neural.layers.base import ArrayPlan, Layer, LayerPlan
+from dmlgbm.neural.layers.base import ArrayBlueprint, Layer, LayerBlueprint
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
 from dmlgbm.neural.random_numbers import normal
 
@@ -21,13 +21,13 @@ class Embedding(Layer):
         self.n_categories = list(n_categories)
         self.widths = list(widths)
 
-    def plan(self, n_inputs: int) -> LayerPlan:
+    def blueprint(self, n_inputs: int) -> LayerBlueprint:
         self._others = np.setdiff1d(np.arange(n_inputs), self.columns)
         tables = tuple(
-            ArrayPlan(f"table_{column}", (n_categories, width), partial(_small, width), decays=True)
+            ArrayBlueprint(f"table_{column}", (n_categories, width), partial(_small, width), decays=True)
             for column, n_categories, width in zip(self.columns, self.n_categories, self.widths, strict=True)
         )
-        return LayerPlan(len(self._others) + sum(self.widths), tables)
+        return LayerBlueprint(len(self._others) + sum(self.widths), tables)
 
     def forward(self, inputs: Inputs, pass_: Pass | None) -> FloatArray:
         codes = [inputs[:, column].astype(np.int64) for column in self.columns]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dmlgbm.neural.layers.base import Layer, LayerPlan
+from dmlgbm.neural.layers.base import Layer, LayerBlueprint
 from dmlgbm.neural.layers.dense import Dense
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
 
@@ -18,16 +18,18 @@ class Residual(Layer):
         self.layers = list(layers)
         self.projection: Dense | None = None
 
-    def plan(self, n_inputs: int) -> LayerPlan:
-        width, self._plans = n_inputs, []
+    def blueprint(self, n_inputs: int) -> LayerBlueprint:
+        width, self._blueprints = n_inputs, []
         for layer in self.layers:
-            self._plans.append(layer.plan(width))
-            width = self._plans[-1].n_outputs
+            self._blueprints.append(layer.blueprint(width))
+            width = self._blueprints[-1].n_outputs
         if width != n_inputs:
             self.projection = Dense(width, bias=False)
-            self._plans.append(self.projection.plan(n_inputs))
-        parameters = [array for plan in self._plans for array in plan.parameters]
-        return LayerPlan(width, parameters, [array for plan in self._plans for array in plan.buffers])
+            self._blueprints.append(self.projection.blueprint(n_inputs))
+        parameters = [array for blueprint in self._blueprints for array in blueprint.parameters]
+        return LayerBlueprint(
+            width, parameters, [array for blueprint in self._blueprints for array in blueprint.buffers]
+        )
 
     def bind(
         self, parameters: Sequence[FloatArray], gradients: Sequence[FloatArray], buffers: Sequence[FloatArray]
@@ -35,11 +37,11 @@ class Residual(Layer):
         super().bind(parameters, gradients, buffers)
         first, first_buffer, previous = 0, 0, None
         inner = [*self.layers, *([] if self.projection is None else [self.projection])]
-        for index, (layer, plan) in enumerate(zip(inner, self._plans, strict=True)):
+        for index, (layer, blueprint) in enumerate(zip(inner, self._blueprints, strict=True)):
             layer.name, layer.seed = f"{self.name}.{index}", self.seed
             layer.may_overwrite = previous is not None and not previous.needs_output
             layer.passes_gradient = self.passes_gradient or (index > 0 and layer is not self.projection)
-            last, last_buffer = first + len(plan.parameters), first_buffer + len(plan.buffers)
+            last, last_buffer = first + len(blueprint.parameters), first_buffer + len(blueprint.buffers)
             layer.bind(parameters[first:last], gradients[first:last], buffers[first_buffer:last_buffer])
             first, first_buffer, previous = last, last_buffer, layer
 

@@ -2,7 +2,8 @@
 
 The rows of a rank are the inputs of its task, so Dask brings them to the worker and computes them again when the
 worker that had them is lost. Rank 0 reports a commit after every epoch; what the client has of them is where the next
-generation starts. Sessions, TLS and the end of ranks are those of the tree learner (`dmlgbm.dask_backend.session`).
+generation starts. Generations, TLS and the end of ranks are those of the tree learner
+(`dmlgbm.dask_backend.generation`).
 """
 
 from __future__ import annotations
@@ -16,10 +17,10 @@ from typing import Any
 from threadpoolctl import threadpool_limits
 
 from dmlgbm.dask_backend.cluster import Cluster, DaskCluster, Handle
+from dmlgbm.dask_backend.generation import run_ranks
 from dmlgbm.dask_backend.placement import place_shares
 from dmlgbm.dask_backend.rank_task import RankOutcome, RunningRank, host_rank, join_ranks
-from dmlgbm.dask_backend.session import run_ranks
-from dmlgbm.dask_backend.worker_store import WorkerStore, drop_store
+from dmlgbm.dask_backend.worker_holdings import Holdings, drop_holdings
 from dmlgbm.gbdt.ranks.losses import RanksLostError
 from dmlgbm.neural.commits import Commit
 from dmlgbm.neural.lone_communicator import LoneCommunicator
@@ -34,10 +35,10 @@ _SECONDS_WITHOUT_WORKERS = 60.0
 
 
 @dataclass(frozen=True)
-class NeuralOrder:
+class NeuralAssignment:
     """What all ranks of one generation are told."""
 
-    session: str
+    fit_id: str
     generation: int
     job: Job
     table: PartTable
@@ -53,7 +54,7 @@ class WorkerPlace:
 
 def train_on_cluster(
     cluster: Cluster,
-    session: str,
+    fit_id: str,
     job: Job,
     parts: Sequence[Handle],
     table: PartTable,
@@ -64,15 +65,15 @@ def train_on_cluster(
     if not isinstance(cluster, DaskCluster):
         communicator: Any = LoneCommunicator()
         return train(communicator, job, *table.shards(list(parts)))
-    run = _ClusterRun(cluster, job, parts, table, survivor, max_ranks, session)
+    run = _ClusterRun(cluster, job, parts, table, survivor, max_ranks, fit_id)
     return survivor.run(len(run.workers()), run.generation)
 
 
 @dataclass
 class _ClusterRun(PartedRun[DaskCluster, Sequence[Handle]]):
-    """One fit on one cluster, in a session of its workers."""
+    """One fit on one cluster, with ranks on its workers."""
 
-    session: str
+    fit_id: str
 
     def workers(self) -> list[str]:
         """The workers that take part: not more than there are parts with rows."""
@@ -87,17 +88,17 @@ class _ClusterRun(PartedRun[DaskCluster, Sequence[Handle]]):
         inputs = [
             [part for part, owner in zip(self.parts, owners, strict=True) if owner == worker] for worker in workers
         ]
-        order = NeuralOrder(self.session, self.n_generations, self.job, self.table, start)
+        assignment = NeuralAssignment(self.fit_id, self.n_generations, self.job, self.table, start)
         self.n_generations += 1
         places = [WorkerPlace(worker) for worker in workers]
         try:
             keeper = CommitKeeper(self.survivor)
-            outcomes = run_ranks(self.cluster, order, places, keeper, run_neural_rank, inputs)
+            outcomes = run_ranks(self.cluster, assignment, places, keeper, run_neural_rank, inputs)
         except RanksLostError as error:
             raise RanksLostError(str(error), max(1, n_ranks - 1)) from error
         finally:
             with contextlib.suppress(Exception):
-                self.cluster.run(drop_store, self.session)
+                self.cluster.run(drop_holdings, self.fit_id)
         return outcomes[0].result
 
     def _wait_for_workers(self, n_wanted: int) -> None:
@@ -111,11 +112,13 @@ class _ClusterRun(PartedRun[DaskCluster, Sequence[Handle]]):
             raise RanksLostError("all workers are gone", 0)
 
 
-def run_neural_rank(order: NeuralOrder, rank: int, place: WorkerPlace, parts: Sequence[RowPart]) -> RankOutcome:
+def run_neural_rank(
+    assignment: NeuralAssignment, rank: int, place: WorkerPlace, parts: Sequence[RowPart]
+) -> RankOutcome:
     """The task: train as one rank on the worker that it runs on."""
 
-    def work(store: WorkerStore, running: RunningRank, worker: Any) -> RankOutcome:
-        shards = order.table.shards(parts)
+    def work(held: Holdings, running: RunningRank, worker: Any) -> RankOutcome:
+        shards = assignment.table.shards(parts)
 
         def report(commit: Commit) -> None:
             # What the client has fetched is of no use here any more.
@@ -123,7 +126,7 @@ def run_neural_rank(order: NeuralOrder, rank: int, place: WorkerPlace, parts: Se
             running.reports.append(commit)
 
         with join_ranks(running, rank, worker) as communicator, threadpool_limits(int(worker.state.nthreads)):
-            trained = train(communicator, order.job, *shards, start=order.start, on_commit=report)
+            trained = train(communicator, assignment.job, *shards, start=assignment.start, on_commit=report)
         return RankOutcome(trained if rank == 0 else None, running.n_fetched, running.reports[running.n_fetched :])
 
-    return host_rank(order.session, order.generation, rank, work)
+    return host_rank(assignment.fit_id, assignment.generation, rank, work)

@@ -57,12 +57,12 @@ class PartTable:
             return RowShard.of_part(inputs, targets, numbers, self.n_rows, weights), None
         everywhere = self._held_out(0, self.n_rows)
         watched = everywhere[numbers]
-        places = np.where(everywhere, np.cumsum(everywhere), np.cumsum(~everywhere)) - 1
+        positions = np.where(everywhere, np.cumsum(everywhere), np.cumsum(~everywhere)) - 1
         n_watched = int(everywhere.sum())
 
         def of(chosen: npt.NDArray[np.bool_], n_rows: int) -> RowShard:
             own = None if weights is None else weights[chosen]
-            return RowShard.of_part(inputs[chosen], targets[chosen], places[numbers[chosen]], n_rows, own)
+            return RowShard.of_part(inputs[chosen], targets[chosen], positions[numbers[chosen]], n_rows, own)
 
         return of(~watched, self.n_rows - n_watched), of(watched, n_watched)
 

@@ -2,7 +2,7 @@
 
 The parts of a fit are an RDD that Spark keeps, and computes again where an executor was lost. Rank 0 tells the driver
 of every commit, so the next generation starts there. The stage and the line to the driver are those of the tree learner
-(`dmlgbm.spark_backend.session`).
+(`dmlgbm.spark_backend.generation`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dmlgbm.neural.running.parted_run import PartedRun
 from dmlgbm.neural.running.row_parts import PartTable, RowPart
 from dmlgbm.neural.training import Job, Trained, train
 from dmlgbm.spark_backend.cluster import SparkCluster
+from dmlgbm.spark_backend.generation import run_ranks
 from dmlgbm.spark_backend.rank_task import join_ranks
 from dmlgbm.spark_backend.reports import DriverAddress, DriverLine, Kind, RankLine
-from dmlgbm.spark_backend.session import run_ranks
 
 # An executor that was killed is usually started again within this time; later ones are not waited for.
 _SECONDS_FOR_RETURN = 10.0
@@ -36,7 +36,7 @@ _SECRET_BYTES = 32
 
 
 @dataclass(frozen=True)
-class SparkOrder:
+class SparkAssignment:
     """What all ranks of one generation are told."""
 
     driver: DriverAddress
@@ -72,10 +72,10 @@ class _SparkRun(PartedRun[SparkCluster, Any]):
         bind = cluster.setting("spark.driver.bindAddress", host)
         secret = secrets.token_bytes(_SECRET_BYTES)
         try:
-            with DriverLine(bind, host, cluster.session, secret, number, n_ranks) as line:
-                order = SparkOrder(line.address, self.job, self.table, start)
+            with DriverLine(bind, host, cluster.fit_id, secret, number, n_ranks) as line:
+                assignment = SparkAssignment(line.address, self.job, self.table, start)
                 keeper = CommitKeeper(self.survivor)
-                results = run_ranks(cluster, line, order, rows, keeper, train_as_rank, Commit.from_bytes)
+                results = run_ranks(cluster, line, assignment, rows, keeper, train_as_rank, Commit.from_bytes)
         except RanksLostError as error:
             raise RanksLostError(str(error), self._n_ranks_after_loss(n_ranks)) from error
         return results[0]
@@ -91,19 +91,21 @@ class _SparkRun(PartedRun[SparkCluster, Any]):
         return self.n_ranks() if n_slots else 0
 
 
-def train_as_rank(context: Any, rank: int, order: SparkOrder, items: Iterable[tuple[int, RowPart]]) -> Trained | None:
+def train_as_rank(
+    context: Any, rank: int, assignment: SparkAssignment, items: Iterable[tuple[int, RowPart]]
+) -> Trained | None:
     """The work of a task; the result travels back from rank 0 alone."""
-    shards = order.table.shards([part for _, part in items])
+    shards = assignment.table.shards([part for _, part in items])
     with contextlib.ExitStack() as stack:
-        communicator = stack.enter_context(join_ranks(context, rank, order.driver))
+        communicator = stack.enter_context(join_ranks(context, rank, assignment.driver))
         stack.enter_context(threadpool_limits(max(1, int(context.cpus()))))
-        line = stack.enter_context(RankLine(order.driver, rank)) if rank == 0 else None
+        line = stack.enter_context(RankLine(assignment.driver, rank)) if rank == 0 else None
 
         def report(commit: Commit) -> None:
             assert line is not None
             line.tell(Kind.ITERATION, commit.to_bytes())
 
-        trained = train(communicator, order.job, *shards, start=order.start, on_commit=report)
+        trained = train(communicator, assignment.job, *shards, start=assignment.start, on_commit=report)
     return trained if rank == 0 else None
 
 

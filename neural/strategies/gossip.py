@@ -113,11 +113,11 @@ class Gossip(SteppedStrategy):
         for part in model.parts:
             layout = Layout((part.stop - part.start,), model.parameters.dtype)
             round_ = Round(layout, part.name, self._n_meetings, context.world_size)
-            place = slice(part.start, part.stop)
-            body = np.frombuffer(codec.encode(model.parameters[place] - own[place], round_), np.uint8)
-            own[place] += codec.decode(body, round_)
+            stretch = slice(part.start, part.stop)
+            body = np.frombuffer(codec.encode(model.parameters[stretch] - own[stretch], round_), np.uint8)
+            own[stretch] += codec.decode(body, round_)
             for rank in _ring(context):
-                self._told[rank][place] += codec.decode(self._swapped(context, body, rank), round_)
+                self._told[rank][stretch] += codec.decode(self._swapped(context, body, rank), round_)
         everybody = [self._told[rank] for rank in (*_ring(context), context.rank)]
         return np.asarray(np.mean(everybody, axis=0, dtype=np.float64), own.dtype)
 

@@ -26,7 +26,7 @@ from dmlgbm.neural.layers import BatchNorm, Layer
 from dmlgbm.neural.model import FloatArray, Inputs, Pass
 from dmlgbm.neural.network import Network
 from dmlgbm.neural.strategies.base import SteppedStrategy
-from dmlgbm.neural.strategies.parts.owned_parameters import OwnedParameters, check_whole_rows, consecutive, places_of
+from dmlgbm.neural.strategies.parts.owned_parameters import OwnedParameters, check_whole_rows, consecutive, positions_of
 from dmlgbm.neural.strategies.parts.row_memory import RowMemory
 
 
@@ -69,8 +69,8 @@ class Pipeline(SteppedStrategy):
             sum(buffer.size for layer in layers for buffer in layer.buffers)
             for layers in (model.layers[:first], model.layers[first:last])
         )
-        buffer_places = np.arange(n_buffers_before, n_buffers_before + n_buffers, dtype=np.int64)
-        self._owned = OwnedParameters(places_of(parts), consecutive(parts), buffer_places)
+        buffer_positions = np.arange(n_buffers_before, n_buffers_before + n_buffers, dtype=np.int64)
+        self._owned = OwnedParameters(positions_of(parts), consecutive(parts), buffer_positions)
         self._owned.begin(context)
         self._total = np.zeros_like(self._owned.gradients)
         # Gradients come back to the first layer of a stage, so it must hand them on, but for the first of all.
@@ -176,7 +176,7 @@ class Pipeline(SteppedStrategy):
 
 
 def stage_bounds(model: Network, n_stages: int) -> list[int]:
-    """Places of layers where stages begin, and the end: cuts that make the largest stage as small as they can."""
+    """Positions of layers where stages begin, and the end: cuts that make the largest stage as small as they can."""
     starts = [*_block_starts(model), len(model.layers)]
     starts[0] = 0
     costs = [sum(array.size for layer in model.layers[a:b] for array in layer.parameters) for a, b in pairwise(starts)]
@@ -197,7 +197,9 @@ def stage_bounds(model: Network, n_stages: int) -> list[int]:
 def _block_starts(model: Network) -> list[int]:
     """Where a stage may begin: at layers with weights; normalisation stays with the layer before it."""
     return [
-        place for place, layer in enumerate(model.layers) if len(layer.parameters) and not isinstance(layer, BatchNorm)
+        position
+        for position, layer in enumerate(model.layers)
+        if len(layer.parameters) and not isinstance(layer, BatchNorm)
     ]
 
 
@@ -221,9 +223,9 @@ def _bound_copy(layers: Sequence[Layer], owned: OwnedParameters) -> list[Layer]:
     return copy.deepcopy(list(layers), exchanged)
 
 
-def _width_before(model: Network, row: Inputs, place: int) -> int:
+def _width_before(model: Network, row: Inputs, position: int) -> int:
     """How many numbers a row has when it comes to a layer."""
     values = row
-    for layer in model.layers[:place]:
+    for layer in model.layers[:position]:
         values = layer.forward(values, None)
     return int(values.shape[1])

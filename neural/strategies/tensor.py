@@ -67,10 +67,10 @@ class Tensor(SteppedStrategy):
     def begin(self, context: RankContext) -> None:
         model = context.model
         assert isinstance(model, Network)
-        plan = _SlicePlan(model, context.rank, context.world_size)
-        self._owned = OwnedParameters(plan.places(), plan.parts, plan.buffer_places())
+        builder = _SliceBuilder(model, context.rank, context.world_size)
+        self._owned = OwnedParameters(builder.positions(), builder.parts, builder.buffer_positions())
         self._owned.begin(context)
-        self._slices = plan.bound(self._owned)
+        self._slices = builder.bound(self._owned)
         if context.channel.compressor is not None and context.world_size > 1:
             self._begin_memories(context)
         rows, settings = context.shard, context.settings
@@ -140,14 +140,14 @@ class Tensor(SteppedStrategy):
         self._owned.give(context)
 
 
-class _SlicePlan:
+class _SliceBuilder:
     """Walks through the layers of a network and notes which of its numbers a rank owns."""
 
     def __init__(self, model: Network, rank: int, world_size: int) -> None:
         self._model = model
         self.parts: list[ParameterPart] = []
-        self._places: list[IntArray] = []
-        self._buffer_places: list[IntArray] = []
+        self._positions: list[IntArray] = []
+        self._buffer_positions: list[IntArray] = []
         self._slices: list[Slice] = []
         self._waiting: list[Dropout] = []
         self._start = self._buffer_start = 0
@@ -155,11 +155,11 @@ class _SlicePlan:
         for layer in model.layers:
             self._add(layer, [next(numbered) for _ in layer.parameters], rank, world_size)
 
-    def places(self) -> IntArray:
-        return np.concatenate(self._places)
+    def positions(self) -> IntArray:
+        return np.concatenate(self._positions)
 
-    def buffer_places(self) -> IntArray:
-        return np.concatenate([np.empty(0, np.int64), *self._buffer_places])
+    def buffer_positions(self) -> IntArray:
+        return np.concatenate([np.empty(0, np.int64), *self._buffer_positions])
 
     def _add(self, layer: Layer, parts: list[ParameterPart], rank: int, world_size: int) -> None:
         own: Layer
@@ -186,7 +186,7 @@ class _SlicePlan:
         for part in parts:
             self._own_columns(part, piece)
         for buffer in layer.buffers:
-            self._buffer_places.append(np.arange(piece.first, piece.last) + self._buffer_start)
+            self._buffer_positions.append(np.arange(piece.first, piece.last) + self._buffer_start)
             self._buffer_start += buffer.size
 
     def _own_columns(self, part: ParameterPart, piece: Slice) -> None:
@@ -194,7 +194,7 @@ class _SlicePlan:
         grid = np.arange(part.start, part.stop, dtype=np.int64).reshape(part.shape)[..., piece.first : piece.last]
         stop = self._start + grid.size
         self.parts.append(ParameterPart(part.name, part.layer, self._start, stop, grid.shape, part.decays))
-        self._places.append(grid.reshape(-1))
+        self._positions.append(grid.reshape(-1))
         self._start = stop
 
     def bound(self, owned: OwnedParameters) -> list[Slice]:

@@ -15,7 +15,7 @@ from dmlgbm.neural.schedules import ScheduleName
 from dmlgbm.neural.targets import ClassTargets, Targets
 
 if TYPE_CHECKING:
-    from dmlgbm.neural.torch_models.model import TorchPlan
+    from dmlgbm.neural.torch_models.model import TorchBlueprint
 
 
 class _Module:
@@ -25,17 +25,17 @@ class _Module:
     module: Any
     loss: str
 
-    def _plan(self, table: InputTable, targets: Targets, seed: int) -> TorchPlan:
+    def _blueprint(self, table: InputTable, targets: Targets, seed: int) -> TorchBlueprint:
         # Loaded here, so that the names of this file exist where torch does not.
         import torch
 
-        from dmlgbm.neural.torch_models.model import TorchPlan
+        from dmlgbm.neural.torch_models.model import TorchBlueprint
 
         if not isinstance(self.module, torch.nn.Module):
             raise TypeError(f"module must be a torch.nn.Module, got {self.module!r}")
         n_outputs = {targets.n_outputs} | ({len(targets.classes)} if isinstance(targets, ClassTargets) else set())
         loss = loss_of(self.loss, self._classifies)
-        return TorchPlan(self.module, loss, table.dtype, seed, tuple(sorted(n_outputs)))
+        return TorchBlueprint(self.module, loss, table.dtype, seed, tuple(sorted(n_outputs)))
 
 
 class DMLTorchClassifier(_Module, NeuralClassifier):

@@ -24,7 +24,7 @@ _ROWS_OF_A_PREDICTION = 2048
 
 
 @dataclass(frozen=True)
-class TorchPlan:
+class TorchBlueprint:
     """A module with its initial parameters, the loss of its outputs, and how many there may be (None: any number)."""
 
     module: Any

@@ -1,4 +1,4 @@
-"""Dropout of torch that does not depend on ranks: what a row loses is a hash of (seed, step, place in the pass, row).
+"""Dropout of torch, whatever the ranks: what a row loses is a hash of (seed, step, position in the pass, row).
 
 Torch draws from one generator in the order of the rows it sees, so the same batch on other ranks would lose other
 values. While a module trains, its draws for dropout are answered here instead, whichever layer makes them.

@@ -116,20 +116,20 @@ def _fit_where_it_lies(
 
 @contextlib.contextmanager
 def _place_of(estimator: BoostedTrees, rows: GivenRows, given: Sequence[GivenSet], client: Any) -> Iterator[Place]:
-    session = secrets.token_hex(8)
+    fit_id = secrets.token_hex(8)
     if is_spark_frame(rows.X):
         refuse_client(client)
         warn_of_dask_parameters(estimator)
         from dmlgbm.sklearn_api.clusters.frame_rows import SparkPlace
 
-        with SparkPlace(rows.X, session) as place:
+        with SparkPlace(rows.X, fit_id) as place:
             yield place
         return
     from dmlgbm.dask_backend.cluster import connected
 
     seconds = float(estimator.worker_timeout)
-    with connected(_collections(rows, given), session, client, worker_timeout=seconds) as cluster:
-        yield DaskPlace(cluster, session)
+    with connected(_collections(rows, given), fit_id, client, worker_timeout=seconds) as cluster:
+        yield DaskPlace(cluster, fit_id)
 
 
 def _collections(rows: GivenRows, given: Sequence[GivenSet]) -> list[Any]:

@@ -45,11 +45,11 @@ _ROWS_OF_A_BLOCK = 4096
 class DaskPlace:
     """The workers of a Dask client, or this process: where partitions are read, and where ranks train on them."""
 
-    def __init__(self, cluster: Cluster, session: str) -> None:
+    def __init__(self, cluster: Cluster, fit_id: str) -> None:
         from dmlgbm.dask_backend.train import train_on_cluster
 
         self._cluster = cluster
-        self.train = partial(train_on_cluster, cluster, session)
+        self.train = partial(train_on_cluster, cluster, fit_id)
 
     def is_collection(self, X: Any) -> bool:
         return is_dask_collection(X)

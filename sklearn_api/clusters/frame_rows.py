@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 class SparkPlace:
     """The executors of the session of a frame: where partitions are read, and where ranks train on them."""
 
-    def __init__(self, X: Any, session: str) -> None:
-        self._cluster = SparkCluster(X, session)
+    def __init__(self, X: Any, fit_id: str) -> None:
+        self._cluster = SparkCluster(X, fit_id)
         self.train = partial(train_on_spark, self._cluster)
 
     def is_collection(self, X: Any) -> bool:

@@ -66,8 +66,8 @@ def merged_labels(descriptions: Sequence[PartitionDescription]) -> LabelSummary:
     counts = np.zeros(len(classes), np.int64)
     start = 0
     for labels, own_counts in filled:
-        places = numbers[start : start + len(labels)].astype(np.intp)
-        counts[places] += own_counts
+        positions = numbers[start : start + len(labels)].astype(np.intp)
+        counts[positions] += own_counts
         start += len(labels)
     return LabelSummary(classes, counts)
 

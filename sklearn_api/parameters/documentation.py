@@ -88,8 +88,8 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
     "alpha": ("float", "The level of objective 'quantile'."),
-    "eval_at": ("tuple of int", "Places of the metrics 'ndcg' and 'map'."),
-    "lambdarank_truncation_level": ("int", "Places whose pairs objective 'lambdarank' looks at."),
+    "eval_at": ("tuple of int", "Positions of the metrics 'ndcg' and 'map'."),
+    "lambdarank_truncation_level": ("int", "Positions whose pairs objective 'lambdarank' looks at."),
 }
 
 FIT_ARGUMENTS: dict[str, tuple[str, str]] = {

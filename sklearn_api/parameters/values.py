@@ -159,9 +159,9 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     folder = parameters["checkpoint_dir"]
     if folder is not None and not isinstance(folder, str | os.PathLike):
         raise TypeError(f"checkpoint_dir must be None or the path of a folder, got {folder!r}.")
-    places = parameters.get("eval_at", ())
-    if not isinstance(places, Sequence | np.ndarray) or not all(is_whole_number(place) for place in places):
-        raise TypeError(f"eval_at must be a list of whole numbers of places, got {places!r}.")
+    positions = parameters.get("eval_at", ())
+    if not isinstance(positions, Sequence | np.ndarray) or not all(is_whole_number(position) for position in positions):
+        raise TypeError(f"eval_at must be a list of whole numbers of positions, got {positions!r}.")
     verbose = parameters["verbose"]
     if not isinstance(verbose, bool) and not is_whole_number(verbose):
         raise ParameterError(

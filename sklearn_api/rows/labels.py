@@ -150,7 +150,7 @@ def _equals_itself(value: object) -> bool:
 
 
 def distinct_labels(labels: Labels) -> tuple[Labels, npt.NDArray[np.intp]]:
-    """Sorted distinct labels and each row's place among them."""
+    """Sorted distinct labels and each row's position among them."""
     if labels.dtype.kind == "O":
         return _factorised_objects(labels)
     if labels.dtype.kind in "biuf" and _range_of(labels) < _LOOKUP_RANGE:

@@ -86,9 +86,9 @@ class PredictedTables:
 
     def _known(self, table: Table) -> Table:
         with self._lock:
-            for place, before in enumerate(self._tables):
+            for position, before in enumerate(self._tables):
                 if _same_values(before, table):
-                    self._tables.append(self._tables.pop(place))
+                    self._tables.append(self._tables.pop(position))
                     return before
             self._tables = [*self._tables, table][-_MOST_TABLES:]
             return table

@@ -77,13 +77,13 @@ def _dictionary_column(array: Any) -> CategoricalColumn:
     """The dictionary's own order is kept; Arrow allows a value twice and null or NaN as a value, we do not."""
     raw = array.dictionary.to_pylist()
     codes = _codes(array)
-    place_of: dict[object, int] = {}
+    position_of: dict[object, int] = {}
     for value in raw:
         if value is not None and value == value:
-            place_of.setdefault(value, len(place_of))
-    if len(place_of) < len(raw):
-        codes = np.array([*(place_of.get(value, -1) for value in raw), -1], dtype=np.int32)[codes]
-    return CategoricalColumn(codes, category_values(place_of))
+            position_of.setdefault(value, len(position_of))
+    if len(position_of) < len(raw):
+        codes = np.array([*(position_of.get(value, -1) for value in raw), -1], dtype=np.int32)[codes]
+    return CategoricalColumn(codes, category_values(position_of))
 
 
 def _codes(array: Any) -> npt.NDArray[np.signedinteger]:

@@ -75,13 +75,13 @@ def _elements(vectors: Any, label: str) -> list[SparseColumn]:
         )
     row_of = np.repeat(np.arange(len(kinds), dtype=np.int64), lengths)
     starts = np.cumsum(lengths) - lengths
-    places = np.arange(lengths.sum(), dtype=np.int64) - np.repeat(starts, lengths)
-    places[np.repeat(is_sparse, lengths)] = indices.flatten().to_numpy()
+    positions = np.arange(lengths.sum(), dtype=np.int64) - np.repeat(starts, lengths)
+    positions[np.repeat(is_sparse, lengths)] = indices.flatten().to_numpy()
     stored = values.flatten().to_numpy()
     kept = stored != 0
-    row_of, places, stored = row_of[kept], places[kept], stored[kept]
-    order = np.argsort(places, kind="stable")
-    ends = np.searchsorted(places[order], np.arange(width + 1))
+    row_of, positions, stored = row_of[kept], positions[kept], stored[kept]
+    order = np.argsort(positions, kind="stable")
+    ends = np.searchsorted(positions[order], np.arange(width + 1))
     row_of, stored = row_of[order], stored[order]
     return [
         SparseColumn(row_of[start:stop], stored[start:stop], len(kinds))

@@ -69,7 +69,7 @@ def _whole_numbers(column: NumericColumn, label: str) -> tuple[npt.NDArray[np.in
 
 
 def _factorised(values: npt.NDArray[np.integer]) -> tuple[list[int], npt.NDArray[np.int32]]:
-    """The sorted distinct values and each value's place among them."""
+    """The sorted distinct values and each value's position among them."""
     if len(values) == 0:
         return [], np.empty(0, dtype=np.int32)
     low, high = int(values.min()), int(values.max())
@@ -79,5 +79,5 @@ def _factorised(values: npt.NDArray[np.integer]) -> tuple[list[int], npt.NDArray
     offsets = np.subtract(values, low, dtype=np.uint64 if values.dtype.kind == "u" else np.int64)
     seen = np.zeros(high - low + 1, dtype=np.bool_)
     seen[offsets] = True
-    place = np.cumsum(seen, dtype=np.int32) - np.int32(1)
-    return [low + offset for offset in np.flatnonzero(seen).tolist()], place[offsets]
+    position = np.cumsum(seen, dtype=np.int32) - np.int32(1)
+    return [low + offset for offset in np.flatnonzero(seen).tolist()], position[offsets]

@@ -55,7 +55,7 @@ def listed_categories(X: Any) -> frozenset[int]:
         types = [field.type for field in X.schema]
     else:
         types = list(getattr(X, "dtypes", ()))
-    return frozenset(place for place, each in enumerate(types) if str(each).lower().startswith(_TYPES_WITH_LISTS))
+    return frozenset(position for position, each in enumerate(types) if str(each).lower().startswith(_TYPES_WITH_LISTS))
 
 
 def _source_of(X: Any, name: str) -> tuple[Any, Iterable[object], _Reader]:

@@ -76,7 +76,7 @@ def watched_metrics(
     return list(metrics.values())
 
 
-def on_probabilities(metric: Metric, link: str) -> Metric:
+def on_probabilities(metric: Metric, transformation: str) -> Metric:
     """A metric for the raw scores of a classifier's own objective: it sees probabilities, as all metrics do."""
     if metric.of_raw_scores:
         return metric
@@ -84,7 +84,7 @@ def on_probabilities(metric: Metric, link: str) -> Metric:
     def function(
         target: FloatArray, score: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
     ) -> float:
-        probability = transform(link, np.atleast_2d(score))
+        probability = transform(transformation, np.atleast_2d(score))
         return metric.function(target, probability if score.ndim == 2 else probability[0], weight, group_starts)
 
     return Metric(metric.name, function, metric.higher_is_better)

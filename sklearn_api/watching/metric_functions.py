@@ -39,20 +39,20 @@ def user_metrics(function: Callable[..., Any], n_outputs: int, classifies: bool,
             raise
         call = replace(call, takes_classes=True)
         results = call(example.target, constant, example.weight, example.group_starts)
-    return [Metric(name, _Place(call, place), higher) for place, (name, _, higher) in enumerate(results)]
+    return [Metric(name, _MetricOfCall(call, position), higher) for position, (name, _, higher) in enumerate(results)]
 
 
 @dataclass(frozen=True)
-class _Place:
+class _MetricOfCall:
     """One of the metrics of a call."""
 
     call: _Call
-    place: int
+    position: int
 
     def __call__(
         self, target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
     ) -> float:
-        return self.call(target, prediction, weight, group_starts)[self.place][1]
+        return self.call(target, prediction, weight, group_starts)[self.position][1]
 
 
 @dataclass(frozen=True)

@@ -116,7 +116,7 @@ def test_ranking_by_a_column_of_queries(folder: Path, table: Any, capsys: pytest
     options = ("train", "data.csv", "--target", "grade", "--out", "m.dml", *columns, "--valid", "data.parquet", *SMALL)
     result = json_of(capsys, *options)
     assert (result["task"], result["features"]) == ("ranking", 4)
-    assert set(result["metrics"]) == {f"ndcg@{place}" for place in range(1, 6)}
+    assert set(result["metrics"]) == {f"ndcg@{position}" for position in range(1, 6)}
     assert isinstance(dmlgbm.load_model("m.dml"), dmlgbm.DMLGBMRanker)
 
 

@@ -15,7 +15,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
-from dmlgbm.dask_backend import worker_store
+from dmlgbm.dask_backend import worker_holdings
 from tests.dask_backend.tables import in_partitions
 
 
@@ -33,8 +33,8 @@ def from_parts(*parts: pd.DataFrame) -> dd.DataFrame:
 
 
 def _kept() -> tuple[int, int]:
-    """Stores and threads of sessions on a worker."""
-    return len(worker_store._stores), sum(each.name.startswith("dmlgbm") for each in threading.enumerate())
+    """Holdings and threads of fits on a worker."""
+    return len(worker_holdings._holdings), sum(each.name.startswith("dmlgbm") for each in threading.enumerate())
 
 
 @pytest.fixture(autouse=True)

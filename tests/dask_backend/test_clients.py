@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 from sklearn.base import clone
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
-from dmlgbm.dask_backend import worker_store
+from dmlgbm.dask_backend import worker_holdings
 from dmlgbm.dask_backend.cluster import DaskCluster
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
@@ -107,7 +107,7 @@ def test_workers_are_found_while_the_client_forgets_them(given: Client, monkeypa
         await update(n_workers=0)
 
     monkeypatch.setattr(given, "_update_scheduler_info", overtaken)
-    found = DaskCluster(given, "session")
+    found = DaskCluster(given, "fit")
     assert sorted(found.workers().values()) == [1, 1]
     assert found.memory() > 0.0
 
@@ -159,7 +159,7 @@ def test_a_fit_that_is_no_longer_awaited_ends(cluster: LocalCluster, client: Cli
 
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(fit())
-    assert set(client.run(lambda: len(worker_store._stores)).values()) == {0}
+    assert set(client.run(lambda: len(worker_holdings._holdings)).values()) == {0}
 
 
 def _prefixes(dask_scheduler: Any) -> set[str]:

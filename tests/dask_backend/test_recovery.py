@@ -21,7 +21,7 @@ from distributed import Client, LocalCluster, Status
 
 from dmlgbm import DMLGBMRegressor
 from dmlgbm.dask_backend import cluster as cluster_module
-from dmlgbm.dask_backend import heartbeats, ingestion, worker_store
+from dmlgbm.dask_backend import heartbeats, ingestion, worker_holdings
 from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
@@ -211,7 +211,7 @@ def test_client_that_is_killed_leaves_nothing_on_the_workers(fragile: Client, tm
 
 
 def kept() -> int:
-    return len(worker_store._stores)
+    return len(worker_holdings._holdings)
 
 
 def rank_threads() -> int:

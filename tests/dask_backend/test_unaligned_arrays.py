@@ -13,7 +13,7 @@ from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
 from dmlgbm.dask_backend import ingestion
 from dmlgbm.dask_backend.alignment import aligned
 from dmlgbm.dask_backend.cluster import HERE
-from dmlgbm.dask_backend.worker_store import drop_store, store_of
+from dmlgbm.dask_backend.worker_holdings import drop_holdings, holdings_of
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import NumericColumn, Table
 from dmlgbm.sklearn_api.clusters.partition_rows import RowCut
@@ -73,8 +73,8 @@ def test_queries_to_watch_may_begin_in_an_unaligned_array_of_the_client() -> Non
         return replace(parts[0], group_starts=cut.group_starts)
 
     ingestion._watched("unaligned", 0, 0, rows_of, [given], None, cut, 0)
-    part = store_of("unaligned", HERE).evaluation[0, 0]
-    drop_store("unaligned")
+    part = holdings_of("unaligned", HERE).evaluation[0, 0]
+    drop_holdings("unaligned")
     assert part.rows.group_starts is not None
     assert part.rows.group_starts.flags.aligned
     assert part.rows.group_starts.tolist() == [0, 2, 4]

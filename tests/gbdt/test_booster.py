@@ -160,9 +160,9 @@ def test_too_few_columns_are_refused(binary: Booster) -> None:
         binary.raw_scores(table)
 
 
-def put(name: str, place: int, value: float) -> Callable[[dict[str, Any], Arrays], None]:
+def put(name: str, position: int, value: float) -> Callable[[dict[str, Any], Arrays], None]:
     def change(header: dict[str, Any], arrays: Arrays) -> None:
-        arrays[name][place] = value
+        arrays[name][position] = value
 
     return change
 

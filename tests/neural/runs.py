@@ -9,8 +9,8 @@ import numpy as np
 
 from dmlgbm.collectives import Communicator
 from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.neural.blueprints import NetworkBlueprint
 from dmlgbm.neural.lone_communicator import LoneCommunicator
-from dmlgbm.neural.plans import NetworkPlan
 from dmlgbm.neural.settings import TrainingSettings
 from dmlgbm.neural.shards import RowShard
 from dmlgbm.neural.training import Job, Trained, train
@@ -28,14 +28,14 @@ def rows(n_rows: int = 240, seed: int = 3, dtype: str = "float64") -> tuple[np.n
 
 
 def job(strategy: str = "allreduce", options: dict[str, Any] | None = None, **changes: Any) -> Job:
-    """A small network; keyword arguments go to the plan or to the settings, whichever knows them."""
-    plan_names = NetworkPlan.__dataclass_fields__
-    plan: dict[str, Any] = {"hidden_layer_sizes": (16, 8), "dtype": "float64"}
+    """A small network; keyword arguments go to the blueprint or to the settings, whichever knows them."""
+    blueprint_names = NetworkBlueprint.__dataclass_fields__
+    blueprint: dict[str, Any] = {"hidden_layer_sizes": (16, 8), "dtype": "float64"}
     settings: dict[str, Any] = {"max_epochs": 10, "batch_size": 24, "learning_rate": 1e-2, "optimiser": "adam"}
     for name, value in changes.items():
-        (plan if name in plan_names else settings)[name] = value
+        (blueprint if name in blueprint_names else settings)[name] = value
     return Job(
-        NetworkPlan(N_FEATURES, N_CLASSES, "logistic", **plan),
+        NetworkBlueprint(N_FEATURES, N_CLASSES, "logistic", **blueprint),
         TrainingSettings(**settings),
         True,
         strategy,
@@ -65,7 +65,7 @@ def together(job: Job, X: np.ndarray, y: np.ndarray, n_ranks: int, shard: Shardi
 
 
 def accuracy(asked: Job, trained: Trained, X: np.ndarray, y: np.ndarray) -> float:
-    model = asked.plan.build()
+    model = asked.blueprint.build()
     model.parameters[...] = trained.parameters
     model.buffers[...] = trained.buffers
     return float(np.mean(model.outputs(X).argmax(axis=1) == y))

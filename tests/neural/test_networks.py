@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 from scipy.sparse import csr_matrix
 
+from dmlgbm.neural.blueprints import EmbeddingBlueprint, NetworkBlueprint
 from dmlgbm.neural.layers import ACTIVATIONS
 from dmlgbm.neural.losses import LOSSES, probabilities_of
 from dmlgbm.neural.model import Pass
 from dmlgbm.neural.network import Network
-from dmlgbm.neural.plans import EmbeddingPlan, NetworkPlan
 from dmlgbm.neural.random_numbers import normal, permutation, uniform
 
 N_ROWS = 9
@@ -39,15 +39,15 @@ def assert_slopes(network: Network, X: Any, y: np.ndarray) -> None:
     network.compute_gradients(X, y, a_pass())
     gradients = network.gradients.copy()
     step = 1e-6
-    for place in range(len(gradients)):
-        kept = network.parameters[place]
+    for position in range(len(gradients)):
+        kept = network.parameters[position]
         losses = []
         for change in (step, -step):
-            network.parameters[place] = kept + change
+            network.parameters[position] = kept + change
             losses.append(network.compute_gradients(X, y, a_pass()))
-        network.parameters[place] = kept
+        network.parameters[position] = kept
         slope = (losses[0] - losses[1]) / (2 * step)
-        assert gradients[place] == pytest.approx(slope, abs=1e-6, rel=1e-5), network.parts
+        assert gradients[position] == pytest.approx(slope, abs=1e-6, rel=1e-5), network.parts
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def assert_slopes(network: Network, X: Any, y: np.ndarray) -> None:
         {"dropout": 0.4},
         {"residual": True},
         {"residual": True, "batch_norm": True, "activation": "tanh", "hidden_layer_sizes": (5,)},
-        {"embedding": EmbeddingPlan((1, 3), (4, 3), (3, 2))},
+        {"embedding": EmbeddingBlueprint((1, 3), (4, 3), (3, 2))},
         {"hidden_layer_sizes": ()},
         {"bias": False, "hidden_layer_sizes": ()},
     ],
@@ -67,20 +67,20 @@ def assert_slopes(network: Network, X: Any, y: np.ndarray) -> None:
 def test_gradients_are_slopes(settings: dict[str, Any]) -> None:
     X = batch()
     X[:, 1], X[:, 3] = np.arange(N_ROWS) % 4, np.arange(N_ROWS) % 3
-    plan = {"hidden_layer_sizes": (4, 3), "dtype": "float64", **settings}
-    assert_slopes(NetworkPlan(5, 3, "logistic", **plan).build(), X, targets_for("logistic", 3))
+    blueprint = {"hidden_layer_sizes": (4, 3), "dtype": "float64", **settings}
+    assert_slopes(NetworkBlueprint(5, 3, "logistic", **blueprint).build(), X, targets_for("logistic", 3))
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.parametrize("n_outputs", [1, 3])
 def test_gradients_of_losses_are_slopes(loss: str, n_outputs: int) -> None:
-    network = NetworkPlan(5, n_outputs, loss, (4,), "tanh", dtype="float64").build()
+    network = NetworkBlueprint(5, n_outputs, loss, (4,), "tanh", dtype="float64").build()
     assert_slopes(network, batch(), targets_for(loss, n_outputs))
 
 
 def test_sparse_rows_give_the_gradients_of_dense_ones() -> None:
     X = np.where(batch() > 0, batch(), 0.0)
-    dense, sparse = (NetworkPlan(5, 3, "logistic", (4,), dtype="float64").build() for _ in range(2))
+    dense, sparse = (NetworkBlueprint(5, 3, "logistic", (4,), dtype="float64").build() for _ in range(2))
     y = targets_for("logistic", 3)
     assert dense.compute_gradients(X, y, a_pass()) == pytest.approx(
         sparse.compute_gradients(csr_matrix(X), y, a_pass())
@@ -90,17 +90,17 @@ def test_sparse_rows_give_the_gradients_of_dense_ones() -> None:
 
 
 def test_dropout_of_a_row_does_not_depend_on_the_rows_beside_it() -> None:
-    plan = NetworkPlan(5, 3, "logistic", (40,), dropout=0.5, dtype="float64")
+    blueprint = NetworkBlueprint(5, 3, "logistic", (40,), dropout=0.5, dtype="float64")
     X = batch()
-    whole = plan.build().forward(X, a_pass())
-    part = plan.build().forward(X[4:], Pass(7, np.arange(4, N_ROWS), N_ROWS))
+    whole = blueprint.build().forward(X, a_pass())
+    part = blueprint.build().forward(X[4:], Pass(7, np.arange(4, N_ROWS), N_ROWS))
     np.testing.assert_allclose(part, whole[4:], atol=1e-12)
-    later = plan.build().forward(X, Pass(8, np.arange(N_ROWS), N_ROWS))
+    later = blueprint.build().forward(X, Pass(8, np.arange(N_ROWS), N_ROWS))
     assert np.abs(later - whole).max() > 1e-3
 
 
 def test_dropout_keeps_the_share_it_says() -> None:
-    network = NetworkPlan(200, 2, "squared", (), dtype="float64").build()
+    network = NetworkBlueprint(200, 2, "squared", (), dtype="float64").build()
     assert network.n_outputs == 2
     from dmlgbm.neural.layers import Dropout
 

@@ -49,24 +49,26 @@ def area_under_curve(target: Sequence[float], score: Sequence[float], weight: Se
     return float(concordant / total) if total > 0 else 1.0
 
 
-def ndcg(labels: Sequence[int], score: Sequence[float], n_places: int) -> float:
+def ndcg(labels: Sequence[int], score: Sequence[float], n_positions: int) -> float:
     """NDCG of one query."""
     ranked = sorted(range(len(labels)), key=lambda row: (-score[row], row))
-    reached = _discounted_gain([labels[row] for row in ranked[:n_places]])
-    ideal = _discounted_gain(sorted(labels, reverse=True)[:n_places])
+    reached = _discounted_gain([labels[row] for row in ranked[:n_positions]])
+    ideal = _discounted_gain(sorted(labels, reverse=True)[:n_positions])
     return reached / ideal if ideal > 0.0 else 1.0
 
 
 def _discounted_gain(labels: Sequence[int]) -> float:
-    return sum((2.0**label - 1.0) / math.log2(place + 2) for place, label in enumerate(labels))
+    return sum((2.0**label - 1.0) / math.log2(position + 2) for position, label in enumerate(labels))
 
 
-def average_precision(labels: Sequence[int], score: Sequence[float], n_places: int) -> float:
+def average_precision(labels: Sequence[int], score: Sequence[float], n_positions: int) -> float:
     """Average precision of one query."""
-    ranked = sorted(range(len(labels)), key=lambda row: (-score[row], row))[:n_places]
+    ranked = sorted(range(len(labels)), key=lambda row: (-score[row], row))[:n_positions]
     n_relevant = sum(label > 0 for label in labels)
     if n_relevant == 0:
         return 1.0
     relevant = [labels[row] > 0 for row in ranked]
-    precisions = [sum(relevant[: place + 1]) / (place + 1) for place in range(len(ranked)) if relevant[place]]
+    precisions = [
+        sum(relevant[: position + 1]) / (position + 1) for position in range(len(ranked)) if relevant[position]
+    ]
     return sum(precisions) / min(n_relevant, len(ranked))

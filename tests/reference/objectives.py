@@ -82,16 +82,16 @@ def lambdarank_of_query(label: Sequence[int], score: Sequence[float], truncation
     """LightGBM's lambdas of one query, over all pairs."""
     size = len(label)
     order = sorted(range(size), key=lambda row: -score[row])
-    place_of = {row: place for place, row in enumerate(order)}
+    position_of = {row: position for position, row in enumerate(order)}
     best_labels = sorted(label, reverse=True)[:truncation_level]
-    ideal = sum((2.0**value - 1.0) / math.log2(place + 2.0) for place, value in enumerate(best_labels))
+    ideal = sum((2.0**value - 1.0) / math.log2(position + 2.0) for position, value in enumerate(best_labels))
     gradient, hessian = np.zeros(size), np.zeros(size)
     total = 0.0
     for high in range(size):
         for low in range(size):
-            if label[high] <= label[low] or min(place_of[high], place_of[low]) >= truncation_level:
+            if label[high] <= label[low] or min(position_of[high], position_of[low]) >= truncation_level:
                 continue
-            discounts = [1.0 / math.log2(place_of[row] + 2.0) for row in (high, low)]
+            discounts = [1.0 / math.log2(position_of[row] + 2.0) for row in (high, low)]
             change = (2.0 ** label[high] - 2.0 ** label[low]) * abs(discounts[0] - discounts[1]) / ideal
             difference = score[high] - score[low]
             if max(score) != min(score):

@@ -14,11 +14,11 @@ def momentum_steps(
     start: Sequence[float], gradients: Iterable[Sequence[float]], rate: float, momentum: float, nesterov: bool
 ) -> list[float]:
     result = [float(w) for w in start]
-    for place, slopes in enumerate(zip(*gradients, strict=True)):
+    for position, slopes in enumerate(zip(*gradients, strict=True)):
         velocity = 0.0
         for slope in slopes:
             velocity = momentum * velocity - rate * slope
-            result[place] += momentum * velocity - rate * slope if nesterov else velocity
+            result[position] += momentum * velocity - rate * slope if nesterov else velocity
     return result
 
 
@@ -41,11 +41,11 @@ def adam_steps(
     weight_decay: float = 0.0,
 ) -> list[float]:
     result = [float(w) for w in start]
-    for place, slopes in enumerate(zip(*gradients, strict=True)):
-        decays = any(part.decays for part in parts if part.start <= place < part.stop)
+    for position, slopes in enumerate(zip(*gradients, strict=True)):
+        decays = any(part.decays for part in parts if part.start <= position < part.stop)
         for ratio in moment_ratios(slopes, epsilon=1e-8):
-            decay = weight_decay * result[place] if decays else 0.0
-            result[place] -= rate * (ratio + decay)
+            decay = weight_decay * result[position] if decays else 0.0
+            result[position] -= rate * (ratio + decay)
     return result
 
 
@@ -60,11 +60,11 @@ def lamb_steps(
     moves = [moment_ratios(slopes, epsilon=1e-6) for slopes in zip(*gradients, strict=True)]
     for step in range(len(moves[0])):
         for part in parts:
-            places = range(part.start, part.stop)
-            move = {k: moves[k][step] + (weight_decay * values[k] if part.decays else 0.0) for k in places}
+            positions = range(part.start, part.stop)
+            move = {k: moves[k][step] + (weight_decay * values[k] if part.decays else 0.0) for k in positions}
             ratio = 1.0
             if part.decays:
-                ratio = float(np.linalg.norm([values[k] for k in places]) / np.linalg.norm(list(move.values())))
-            for k in places:
+                ratio = float(np.linalg.norm([values[k] for k in positions]) / np.linalg.norm(list(move.values())))
+            for k in positions:
                 values[k] -= rate * ratio * move[k]
     return values

@@ -152,8 +152,8 @@ def binned_parts(
 def _parts_of_rank(whole: Rows, rank: int, n_ranks: int) -> list[EvaluationPart]:
     bounds = [whole.n_rows * k // (2 * n_ranks) for k in range(2 * n_ranks + 1)]
     if whole.group_starts is not None:
-        places = [len(whole.group_starts[:-1]) * k // (2 * n_ranks) for k in range(2 * n_ranks + 1)]
-        bounds = [int(whole.group_starts[place]) for place in places]
+        positions = [len(whole.group_starts[:-1]) * k // (2 * n_ranks) for k in range(2 * n_ranks + 1)]
+        bounds = [int(whole.group_starts[position]) for position in positions]
     # Neighbouring parts lie on different ranks, so that the order of rows is not that of ranks.
     return [
         EvaluationPart(whole.slice(bounds[part], bounds[part + 1]), bounds[part])

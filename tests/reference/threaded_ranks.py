@@ -18,19 +18,19 @@ Array = npt.NDArray[Any]
 
 
 class ThreadedRank:
-    def __init__(self, rank: int, places: list[Array], barrier: threading.Barrier) -> None:
+    def __init__(self, rank: int, boxes: list[Array], barrier: threading.Barrier) -> None:
         self.rank = rank
-        self.world_size = len(places)
+        self.world_size = len(boxes)
         self.bytes_sent = 0
         self.tamper: Callable[[Array], Array] | None = None
-        self._places = places
+        self._boxes = boxes
         self._barrier = barrier
 
     def all_gather(self, array: Array) -> list[Array]:
         self.bytes_sent += array.nbytes
-        self._places[self.rank] = array.copy() if self.tamper is None else self.tamper(array.copy())
+        self._boxes[self.rank] = array.copy() if self.tamper is None else self.tamper(array.copy())
         self._barrier.wait(timeout=60)
-        arrays = list(self._places)
+        arrays = list(self._boxes)
         self._barrier.wait(timeout=60)
         return arrays
 
@@ -41,9 +41,9 @@ class ThreadedRank:
 
 
 def ranks_of(world_size: int) -> list[ThreadedRank]:
-    places = [np.empty(0)] * world_size
+    boxes = [np.empty(0)] * world_size
     barrier = threading.Barrier(world_size)
-    return [ThreadedRank(rank, places, barrier) for rank in range(world_size)]
+    return [ThreadedRank(rank, boxes, barrier) for rank in range(world_size)]
 
 
 def run_on_ranks(world_size: int, work: Callable[[ThreadedRank], Any]) -> list[Any]:

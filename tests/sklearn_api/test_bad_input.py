@@ -365,10 +365,10 @@ def test_value_of_the_wrong_type(parameters: dict[str, Any], message: str) -> No
         DMLGBMRegressor(**parameters).fit(X, TARGET)
 
 
-def test_eval_at_places() -> None:
-    with raises("eval_at must be a list of whole numbers of places, got 5", TypeError):
+def test_eval_at_positions() -> None:
+    with raises("eval_at must be a list of whole numbers of positions, got 5", TypeError):
         DMLGBMRanker(eval_at=5).fit(X, GRADES, group=[60])
-    with raises("eval_at must hold whole numbers of places from 1 on"):
+    with raises("eval_at must hold whole numbers of positions from 1 on"):
         DMLGBMRanker(eval_at=(0,)).fit(X, GRADES, group=[60], eval_set=(X, GRADES), eval_group=[[60]])
 
 

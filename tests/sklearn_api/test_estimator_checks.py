@@ -47,5 +47,5 @@ def test_scikit_learn_check_with_early_stopping_and_small_leaves(estimator: Base
 
 @parametrize_with_checks([RankerOfOneQuery(n_estimators=5)])
 def test_scikit_learn_check_of_the_ranker(estimator: BaseEstimator, check: Check) -> None:
-    skip_where_repeated_rows_differ_from_weighted_ones(check, "two equal rows take two places in a ranking")
+    skip_where_repeated_rows_differ_from_weighted_ones(check, "two equal rows take two positions in a ranking")
     check(estimator)

@@ -280,9 +280,9 @@ def test_rows_of_one_leaf_in_every_tree_have_one_prediction(kind: str) -> None:
     model = FITTED[kind]()
     leaves = model.apply(X)
     assert leaves.shape == (N_ROWS, 12 * model.booster_.n_outputs)
-    _, rows, place = np.unique(leaves, axis=0, return_index=True, return_inverse=True)
+    _, rows, position = np.unique(leaves, axis=0, return_index=True, return_inverse=True)
     raw = model.predict(X, raw_score=True)
-    assert np.array_equal(raw, raw[rows][place.ravel()])
+    assert np.array_equal(raw, raw[rows][position.ravel()])
 
 
 def test_importance_is_by_splits_or_by_gain() -> None:

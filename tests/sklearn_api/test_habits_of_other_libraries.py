@@ -255,9 +255,9 @@ def test_callback_of_lightgbm_that_has_no_counterpart_says_so() -> None:
         DMLGBMRegressor().fit(X, SIGNAL, callbacks=[lightgbm.early_stopping(3)])
 
 
-@pytest.mark.parametrize(("name", "place"), [("evaluation_result_list", r"state\.evaluations"), ("model", "booster")])
-def test_callback_that_looks_for_lightgbms_names_is_told_ours(name: str, place: str) -> None:
-    with pytest.raises(AttributeError, match=f"has no attribute '{name}': use .*{place}"):
+@pytest.mark.parametrize(("name", "use"), [("evaluation_result_list", r"state\.evaluations"), ("model", "booster")])
+def test_callback_that_looks_for_lightgbms_names_is_told_ours(name: str, use: str) -> None:
+    with pytest.raises(AttributeError, match=f"has no attribute '{name}': use .*{use}"):
         DMLGBMRegressor().fit(X, SIGNAL, callbacks=[lambda state: getattr(state, name)])
 
 

@@ -12,15 +12,15 @@ from dmlgbm.neural import DMLMLPClassifier
 
 
 @dataclass(frozen=True)
-class DyingPlan:
-    """The plan of a network; the process that makes gradient `n_steps` first is killed, and leaves the marker."""
+class DyingBlueprint:
+    """The blueprint of a network; the process that makes gradient `n_steps` first is killed, and leaves the marker."""
 
-    plan: Any
+    blueprint: Any
     marker: Path
     n_steps: int
 
     def build(self) -> Any:
-        model = self.plan.build()
+        model = self.blueprint.build()
         compute, n_done = model.compute_gradients, 0
 
         def compute_or_die(*arguments: Any) -> float:
@@ -40,5 +40,5 @@ class DyingClassifier(DMLMLPClassifier):
 
     marker: Path
 
-    def _plan(self, *arguments: Any) -> Any:
-        return DyingPlan(super()._plan(*arguments), self.marker, 25)
+    def _blueprint(self, *arguments: Any) -> Any:
+        return DyingBlueprint(super()._blueprint(*arguments), self.marker, 25)

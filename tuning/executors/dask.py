@@ -24,7 +24,7 @@ from distributed import Client, Future, KilledWorker, get_client, get_worker
 
 from dmlgbm.dask_backend.heartbeats import SECONDS_WITHOUT_WORKERS, WORKER_TIMEOUT, WorkerWatch
 from dmlgbm.dask_backend.heartbeats import known_workers as known_workers  # for `tuning.collections` too
-from dmlgbm.dask_backend.task_place import outside_of_a_task
+from dmlgbm.dask_backend.task_seat import outside_of_a_task
 from dmlgbm.tuning.calls import SearchData, SharedArguments, Split
 from dmlgbm.tuning.executors import wire
 from dmlgbm.tuning.executors.base import Done, Event, ExecutorError, Lost
@@ -94,7 +94,7 @@ class DaskExecutor:
         self._on_close = contextlib.ExitStack()
 
     def begin(self) -> None:
-        """Until `close`, watch the workers; and where the search itself is a task, its units may need its place."""
+        """Until `close`, watch the workers; and where the search itself is a task, its units may need its seat."""
         self._on_close.enter_context(outside_of_a_task())
         self._on_close.enter_context(self._watch.running())
 

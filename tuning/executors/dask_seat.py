@@ -1,8 +1,8 @@
-"""The place of a task in the thread pool of its Dask worker, for another thread that does the work of the task.
+"""The seat of a task in the thread pool of its Dask worker, for another thread that does the work of the task.
 
-A fit that starts tasks of its own (on Dask collections), `compute` and `worker_client` give the place away while they
-wait: a worker with one thread could not run these tasks otherwise. Dask knows the place by the thread it belongs to.
-Here the working thread is shown a seat as its pool, which gives away and takes back the place of the waiting one.
+A fit that starts tasks of its own (on Dask collections), `compute` and `worker_client` give the seat away while they
+wait: a worker with one thread could not run these tasks otherwise. Dask knows the seat by the thread it belongs to.
+Here the working thread is shown a `Seat` as its pool, which gives away and takes back that of the waiting one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from distributed.utils import thread_state as of_task  # type: ignore[attr-defin
 
 
 class Seat:
-    """The place of the thread that this is made in. Dask's `secede` and `rejoin` see it as the pool of their thread."""
+    """The seat of the thread that this is made in. Dask's `secede` and `rejoin` see it as the pool of their thread."""
 
     def __init__(self) -> None:
         self._pool: Any = getattr(of_pool, "executor", None)  # None in a pool of the user's own, which nobody can leave
@@ -30,7 +30,7 @@ class Seat:
 
     @contextlib.contextmanager
     def taken(self) -> Iterator[None]:
-        """In another thread: the task's place is this thread's."""
+        """In another thread: the task's seat is this thread's."""
         if self._pool is None:
             yield
             return
@@ -43,7 +43,7 @@ class Seat:
             vars(of_task).clear()
 
     def give_back(self) -> None:
-        """In the thread of the task: whoever works from now on has no place, and this thread ends if it has none."""
+        """In the thread of the task: whoever works from now on has no seat, and this thread ends if it has none."""
         if self._pool is None:
             return
         with threads_lock, self._pool._rejoin_lock:
@@ -63,7 +63,7 @@ class Seat:
         self._pool._threads.remove(self._thread)
 
     def append(self, entry: tuple[threading.Thread, threading.Event]) -> None:
-        """Wait for a place in the pool."""
+        """Wait for a seat in the pool."""
         _, is_back = entry
         if self._is_given_back:
             is_back.set()

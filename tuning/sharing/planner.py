@@ -144,7 +144,7 @@ class _Parts:
         labels = dict.fromkeys(self._label(group) for group in groups)
         n_even = len(labels) - len(labels) % n_slots
         n_parts = n_slots if n_even else -(-n_slots // len(labels))
-        self._n_parts = {label: 1 if place < n_even else n_parts for place, label in enumerate(labels)}
+        self._n_parts = {label: 1 if position < n_even else n_parts for position, label in enumerate(labels)}
 
     def affinity(self, group: _Group) -> Hashable:
         """The same for a run in all rounds, as long as there are as many folds and workers."""

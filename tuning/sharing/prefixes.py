@@ -34,11 +34,11 @@ def prefix_keys(pipeline: Pipeline) -> list[str | None]:
     """For each step that is fitted before the last, a name of the steps up to it; None where sharing is in doubt."""
     keys: list[str | None] = []
     in_doubt = pipeline.memory is not None or bool(pipeline.verbose)
-    for place, (name, step) in enumerate(pipeline.steps[:-1]):
+    for position, (name, step) in enumerate(pipeline.steps[:-1]):
         if step is None or (isinstance(step, str) and step == "passthrough"):
             continue
         in_doubt = in_doubt or _why_not_repeated(name, step) is not None
-        keys.append(None if in_doubt else content_key((pipeline.transform_input, pipeline.steps[: place + 1])))
+        keys.append(None if in_doubt else content_key((pipeline.transform_input, pipeline.steps[: position + 1])))
     return keys
 
 

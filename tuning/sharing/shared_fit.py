@@ -80,7 +80,7 @@ class _NotSharedError(Exception):
 
 
 class UnitWork:
-    """What the calls of one unit share with each other and, through the stores, with other units of this worker."""
+    """What the calls of one unit share with each other and, through the caches, with other units of this worker."""
 
     def __init__(self, data: SearchData, counters: Counters) -> None:
         self.data = data

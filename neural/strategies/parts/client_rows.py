@@ -53,7 +53,7 @@ class ClientRows:
         return {client: owned[part] for client, part in zip(clients, parts, strict=True)}
 
     def deal(self, targets: npt.NDArray[np.generic], n_clients: int, seed: int) -> list[IntArray]:
-        """For each client the places of its rows, ascending."""
+        """For each client the positions of its rows, ascending."""
         if self.partition == "iid":
             order = permutation(hash_of(seed, "clients"), len(targets))
             return [np.sort(part) for part in np.array_split(order, n_clients)] if n_clients else []

@@ -65,12 +65,12 @@ def robust_aggregate(
 def secure_sum(context: RankContext, updates: Sequence[ClientUpdate], bits: int, divisor: float | None) -> FloatArray:
     """As `weighted_sum`, but ranks see masked vectors only; sums are in fixed point with `bits` after the point."""
     numbers = _gather_rows(context, np.array([[update.client] for update in updates], np.int64).reshape(-1, 1))[:, 0]
-    places = {int(number): place for place, number in enumerate(np.sort(numbers))}
-    n_clients = len(places)
+    positions = {int(number): position for position, number in enumerate(np.sort(numbers))}
+    n_clients = len(positions)
     if not n_clients:
         return _zeros(context)
     threshold = -(-2 * n_clients // 3)
-    clients = [MaskingClient(places[update.client], n_clients, threshold) for update in updates]
+    clients = [MaskingClient(positions[update.client], n_clients, threshold) for update in updates]
     order = [client.number for client in clients]
     publics = _gather_messages(context, order, [client.publics() for client in clients])
     parcels = _gather_messages(context, order, [client.parcels(publics) for client in clients])
@@ -88,7 +88,7 @@ def secure_sum(context: RankContext, updates: Sequence[ClientUpdate], bits: int,
     here = arrived.astype(bool).tolist()
     left = [client for client in clients if here[client.number]]
     messages = _gather_messages(context, [client.number for client in left], [client.revealed(here) for client in left])
-    holders = [place for place in range(n_clients) if here[place]]
+    holders = [position for position in range(n_clients) if here[position]]
     plain = unmasked(total, here, publics, dict(zip(holders, messages, strict=True)), threshold)
     sums = from_ring(plain, bits)
     weight = sums[-1] if divisor is None else divisor

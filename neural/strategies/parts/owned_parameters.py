@@ -18,14 +18,14 @@ from dmlgbm.neural.optimisers import OPTIMISERS, Optimiser
 
 @dataclass
 class OwnedParameters:
-    """`places` in the model's vector that this rank owns, in an order in which `parts` are consecutive.
+    """`positions` in the model's vector that this rank owns, in an order in which `parts` are consecutive.
 
-    `buffer_places` are those of the buffers. `parameters` and `gradients` are vectors of the owned values.
+    `buffer_positions` are those of the buffers. `parameters` and `gradients` are vectors of the owned values.
     """
 
-    places: IntArray
+    positions: IntArray
     parts: Sequence[ParameterPart]
-    buffer_places: IntArray
+    buffer_positions: IntArray
     parameters: FloatArray = field(init=False)
     gradients: FloatArray = field(init=False)
     buffers: FloatArray = field(init=False)
@@ -34,18 +34,18 @@ class OwnedParameters:
     def begin(self, context: RankContext) -> None:
         """Make room and the optimiser."""
         dtype, settings = context.model.parameters.dtype, context.settings
-        self.parameters, self.gradients = (np.zeros(len(self.places), dtype) for _ in range(2))
-        self.buffers = np.zeros(len(self.buffer_places), dtype)
+        self.parameters, self.gradients = (np.zeros(len(self.positions), dtype) for _ in range(2))
+        self.buffers = np.zeros(len(self.buffer_positions), dtype)
         self._optimiser = OPTIMISERS[settings.optimiser](**settings.optimiser_options)
         self._optimiser.begin(self.parameters, self.parts)
 
     def take(self, context: RankContext) -> None:
         """The owned values of the model and of its optimiser."""
-        self.parameters[...] = context.model.parameters[self.places]
-        self.buffers[...] = context.model.buffers[self.buffer_places]
+        self.parameters[...] = context.model.parameters[self.positions]
+        self.buffers[...] = context.model.buffers[self.buffer_positions]
         self._optimiser.n_steps = context.optimiser.n_steps
         for name, vector in self._optimiser.state.items():
-            vector[...] = context.optimiser.state[name][self.places]
+            vector[...] = context.optimiser.state[name][self.positions]
 
     def update(self, context: RankContext) -> None:
         """What `context.update` does, for the owned values; the length of the gradient is that of all ranks."""
@@ -53,8 +53,8 @@ class OwnedParameters:
         if settings.l2:
             for part in self.parts:
                 if part.decays:
-                    place = slice(part.start, part.stop)
-                    self.gradients[place] += settings.l2 * self.parameters[place]
+                    stretch = slice(part.start, part.stop)
+                    self.gradients[stretch] += settings.l2 * self.parameters[stretch]
         if settings.clip_norm is not None:
             square = np.array([np.square(self.gradients, dtype=np.float64).sum()])
             if context.world_size > 1:
@@ -69,19 +69,19 @@ class OwnedParameters:
     def give(self, context: RankContext) -> None:
         """Put the owned values of all ranks together in every rank's model and optimiser."""
         model, optimiser = context.model, context.optimiser
-        self._spread(context, model.parameters, self.parameters, self.places)
-        self._spread(context, model.buffers, self.buffers, self.buffer_places)
+        self._spread(context, model.parameters, self.parameters, self.positions)
+        self._spread(context, model.buffers, self.buffers, self.buffer_positions)
         for name, vector in self._optimiser.state.items():
-            self._spread(context, optimiser.state[name], vector, self.places)
+            self._spread(context, optimiser.state[name], vector, self.positions)
         optimiser.n_steps = self._optimiser.n_steps
 
     @staticmethod
-    def _spread(context: RankContext, whole: FloatArray, owned: FloatArray, places: IntArray) -> None:
+    def _spread(context: RankContext, whole: FloatArray, owned: FloatArray, positions: IntArray) -> None:
         if not len(whole):
             return
-        # Exactly one rank has a value for each place; zeros of the others do not change it.
+        # Exactly one rank has a value for each position; zeros of the others do not change it.
         mine = np.zeros_like(whole)
-        mine[places] = owned
+        mine[positions] = owned
         if context.world_size > 1:
             with context.history.waiting():
                 mine = context.communicator.all_reduce(mine)
@@ -96,7 +96,7 @@ def check_whole_rows(context: RankContext, name: str) -> None:
         )
 
 
-def places_of(parts: Sequence[ParameterPart]) -> IntArray:
+def positions_of(parts: Sequence[ParameterPart]) -> IntArray:
     """Where whole parts lie, one behind the other."""
     stretches = [np.arange(part.start, part.stop, dtype=np.int64) for part in parts]
     return np.concatenate(stretches) if stretches else np.empty(0, np.int64)

@@ -53,14 +53,14 @@ class UpdateSum:
     def _filtered(self, context: RankContext, key: str, values: FloatArray) -> FloatArray:
         waiting = values + self._waiting.get(key, np.zeros_like(values))
         bar = self.send_above * float(np.sqrt(np.mean(np.square(values, dtype=np.float64))))
-        places = np.flatnonzero(np.abs(waiting) > bar)
+        positions = np.flatnonzero(np.abs(waiting) > bar)
         with context.history.waiting():
-            all_places = context.communicator.all_gather_unequal(places.astype(_place_type(values)))
-            all_values = context.communicator.all_gather_unequal(waiting[places])
-        waiting[places] = 0
+            all_positions = context.communicator.all_gather_unequal(positions.astype(_position_type(values)))
+            all_values = context.communicator.all_gather_unequal(waiting[positions])
+        waiting[positions] = 0
         self._waiting[key] = waiting
         total = np.zeros_like(values)
-        for where, what in zip(all_places, all_values, strict=True):
+        for where, what in zip(all_positions, all_values, strict=True):
             total[where] += what
         return total
 
@@ -78,5 +78,5 @@ def sum_by_parts(context: RankContext, key: str, values: FloatArray) -> FloatArr
     return total
 
 
-def _place_type(values: FloatArray) -> type[np.unsignedinteger]:
+def _position_type(values: FloatArray) -> type[np.unsignedinteger]:
     return np.uint32 if len(values) < 1 << 32 else np.uint64

@@ -77,7 +77,7 @@ def test_a_process_that_stops_or_dies_while_it_starts_is_lost_and_the_others_end
 
 
 @pytest.mark.fault
-def test_a_large_order_does_not_wait_for_a_process_that_has_stopped(tmp_path: Path) -> None:
+def test_a_large_assignment_does_not_wait_for_a_process_that_has_stopped(tmp_path: Path) -> None:
     arguments = (SignalsWhenLoaded(signal.SIGSTOP, tmp_path / "mark"), np.zeros(1 << 22))
     outcomes = launch_processes(meet, 2, arguments, timeout=None, silence_timeout=SILENCE)
     assert sum(isinstance(outcome.error, RankFailedError) for outcome in outcomes) == 1

@@ -165,15 +165,15 @@ def mutated(generator: random.Random, data: bytes) -> bytes:
     changed = bytearray(data)
     for _ in range(generator.randint(1, 8)):
         choice = generator.randrange(4)
-        place = generator.randrange(len(changed) + 1)
-        if choice == 0 and place < len(changed):
-            changed[place] = generator.randrange(256)
+        position = generator.randrange(len(changed) + 1)
+        if choice == 0 and position < len(changed):
+            changed[position] = generator.randrange(256)
         elif choice == 1:
-            del changed[place : place + generator.randint(1, 16)]
+            del changed[position : position + generator.randint(1, 16)]
         elif choice == 2:
-            changed[place:place] = generator.randbytes(generator.randint(1, 16))
+            changed[position:position] = generator.randbytes(generator.randint(1, 16))
         else:
-            changed += changed[:place]
+            changed += changed[:position]
     return bytes(changed)
 
 

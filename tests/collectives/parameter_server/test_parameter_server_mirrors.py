@@ -31,7 +31,7 @@ N_ROWS = 50
 
 
 def some_of(rng: np.random.Generator, size: int, n_chosen: int) -> np.ndarray:
-    """Numbers in a few places, zeros elsewhere."""
+    """Numbers in a few positions, zeros elsewhere."""
     change = np.zeros(size)
     change[rng.choice(size, n_chosen, replace=False)] = rng.normal(size=n_chosen)
     return change
@@ -97,7 +97,7 @@ def test_only_what_changed_travels() -> None:
         assert 1200 < few < 2500
         few = bytes_of_a_pull(mirrors[1], lambda: store.push_rows("t", [7, 300], np.ones((2, 64))))
         assert 1024 < few < 2500
-        # Everything changed: numbers without their places.
+        # Everything changed: numbers without their positions.
         assert 800_000 < bytes_of_a_pull(mirrors[0], lambda: store.push("w", np.ones(100_000))) < 801_000
 
 
@@ -165,9 +165,9 @@ def test_bad_calls_and_answers_no_server_gives_are_refused() -> None:
     Mirror("w").update(spec, [good])
     for change in (
         {"values": np.zeros(3)},
-        {"places": np.array([4]), "values": np.zeros(1)},
-        {"places": np.array([-1]), "values": np.zeros(1)},
-        {"places": np.array([1, 2]), "values": np.zeros(1)},
+        {"positions": np.array([4]), "values": np.zeros(1)},
+        {"positions": np.array([-1]), "values": np.zeros(1)},
+        {"positions": np.array([1, 2]), "values": np.zeros(1)},
     ):
         with pytest.raises(ProtocolError, match="part 0 of key 'w'"):
             Mirror("w").update(spec, [replace(good, **change)])  # type: ignore[arg-type]

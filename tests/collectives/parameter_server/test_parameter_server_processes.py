@@ -105,7 +105,9 @@ POINTS: dict[str, tuple[int, KillPoint]] = {
 def test_no_acknowledged_push_is_lost_and_none_applied_twice_when_a_server_kills_itself(name: str) -> None:
     victim, point = POINTS[name]
     with Coordinator(plan()) as coordinator, ExitStack() as stack:
-        processes = start_servers(stack, coordinator, *[point if place == victim else None for place in (HEAD, TAIL)])
+        processes = start_servers(
+            stack, coordinator, *[point if position == victim else None for position in (HEAD, TAIL)]
+        )
         counting = Counting(coordinator.membership)
         counting.run()
         counting.check()

@@ -92,12 +92,16 @@ def test_counters_are_linearizable_when_messages_are_dropped_repeated_and_reorde
     check_everything(simulation, history)
 
 
-def at_message(simulation: Simulation, place: int, kind: Any, which: int, when: str) -> KillPoint:
-    """Kill the server that has a place in the first chain, around its message number `which` of a kind."""
+def at_message(simulation: Simulation, position: int, kind: Any, which: int, when: str) -> KillPoint:
+    """Kill the server that has a position in the first chain, around its message number `which` of a kind."""
     seen = iter(range(100_000))
 
     def decide(node: str, target: str, message: Any) -> str:
-        if simulation.killed or chain_of(simulation)[place : place + 1] != (node,) or not isinstance(message, kind):
+        if (
+            simulation.killed
+            or chain_of(simulation)[position : position + 1] != (node,)
+            or not isinstance(message, kind)
+        ):
             return ""
         return when if next(seen) == which else ""
 
@@ -120,10 +124,10 @@ KILL_POINTS = {
 def test_no_acknowledged_push_is_lost_and_none_applied_twice_when_a_server_is_killed(
     point: str, n_servers: int, seed: int
 ) -> None:
-    kind, when, place = KILL_POINTS[point]
+    kind, when, position = KILL_POINTS[point]
     for which in range(1, 30, 4):
         simulation, history = make(n_servers, 2, seed, Network(0.05, 0.1, longest=0.01))
-        simulation.kill_point = at_message(simulation, place, kind, which, when)
+        simulation.kill_point = at_message(simulation, position, kind, which, when)
         simulation.run(lambda simulation=simulation: simulation.finished)
         assert len(simulation.killed) == 1
         check_everything(simulation, history)
@@ -131,11 +135,11 @@ def test_no_acknowledged_push_is_lost_and_none_applied_twice_when_a_server_is_ki
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("place", [0, 1, 2], ids=["head", "middle", "tail"])
-def test_a_server_of_a_chain_of_three_may_die_at_any_of_its_messages(place: int) -> None:
+@pytest.mark.parametrize("position", [0, 1, 2], ids=["head", "middle", "tail"])
+def test_a_server_of_a_chain_of_three_may_die_at_any_of_its_messages(position: int) -> None:
     def run(at: int) -> bool:
         simulation, history = make(3, 3, 1, Network())
-        simulation.kill_point = at_message(simulation, place, object, at, "before")
+        simulation.kill_point = at_message(simulation, position, object, at, "before")
         simulation.run(lambda: simulation.finished)
         if not simulation.killed:
             return False

@@ -135,8 +135,8 @@ def test_an_improvement_of_min_delta_or_less_is_none() -> None:
     model = fitted(regressor(early_stopping_rounds=3, learning_rate=0.1, early_stopping_min_delta=delta))
     history = model.evals_result_["valid_0"]["l2"]
     best = 0
-    for place, value in enumerate(history):
-        best = place if value < history[best] - delta else best
+    for position, value in enumerate(history):
+        best = position if value < history[best] - delta else best
     assert model.best_iteration_ == best + 1
     assert model.n_iter_ == best + 4 < fitted(regressor(early_stopping_rounds=3, learning_rate=0.1)).n_iter_
 
@@ -300,7 +300,7 @@ def test_an_init_model_stays_the_best_where_nothing_new_is_better() -> None:
 # Everywhere.
 
 
-def test_a_ranker_watches_every_place_or_the_first() -> None:
+def test_a_ranker_watches_every_position_or_the_first() -> None:
     grades, group = np.clip(np.round(Y), 0, 3), np.full(25, 20)
     models = [
         DMLGBMRanker(n_estimators=60, early_stopping=True, early_stopping_rounds=3, first_metric_only=first).fit(

@@ -12,8 +12,8 @@ from dmlgbm.gbdt.callbacks import Evaluation
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.parameters import TrainParameters
-from dmlgbm.gbdt.ranks.progress import Progress
 from dmlgbm.gbdt.ranks.rank import Checkpoint, CountedIteration, RankData
+from dmlgbm.gbdt.ranks.run_so_far import RunSoFar
 from tests.gbdt.ranks.test_rank_equality import SETTINGS, deal_at_queries, make_fit
 from tests.reference.rank_fits import Fit, even_deal, every_kind_of_column, over_ranks, random_deal
 
@@ -107,7 +107,7 @@ def test_a_model_gone_on_from_stays_the_best_after_a_restart() -> None:
         CountedIteration(n, 9, before.first(1), [Evaluation("valid", "l2", 1.0 + n, False)], at_start=at_start)
         for n in range(1, 10)
     ]
-    lost, restarted = (Progress(parameters, before, ()) for _ in range(2))
+    lost, restarted = (RunSoFar(parameters, before, ()) for _ in range(2))
     for report in reports[:2]:
         lost.add(report)
     restarted.restore(Checkpoint.from_bytes(lost.checkpoint.to_bytes()))

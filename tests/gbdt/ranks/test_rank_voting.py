@@ -43,11 +43,11 @@ def test_splits_keep_the_rules_for_all_rows() -> None:
         assert tree.leaf_count.min() >= 60
 
 
-def test_most_votes_win_then_better_places_then_lower_features() -> None:
+def test_most_votes_win_then_better_positions_then_lower_features() -> None:
     ballots = np.array([[[5, 2]], [[2, 7]], [[1, 5]]], np.int32)
     elected = np.empty((1, 3), np.int64)
     elect(ballots, 9, elected)
-    # 2 and 5 have two votes each, and 1 a first place against the second place of 7.
+    # 2 and 5 have two votes each, and 1 a first position against the second position of 7.
     assert elected.tolist() == [[1, 2, 5]]
     few = np.empty((1, 8), np.int64)
     elect(ballots, 9, few)

@@ -12,9 +12,9 @@ from sklearn.metrics import accuracy_score, r2_score
 
 from dmlgbm.collectives import Communicator
 from dmlgbm.neural import DMLLinearClassifier, DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
+from dmlgbm.neural.blueprints import NetworkBlueprint
 from dmlgbm.neural.evaluation import evaluate
 from dmlgbm.neural.lone_communicator import LoneCommunicator
-from dmlgbm.neural.plans import NetworkPlan
 from dmlgbm.neural.shards import RowShard
 
 STEPS = {"optimiser": "sgd", "learning_rate": 0.1, "max_epochs": 5, "random_state": 0, "dtype": "float64"}
@@ -89,11 +89,11 @@ def test_rows_without_weight_are_not_there() -> None:
 def test_scores_go_by_weight() -> None:
     X, y, weights = table()
     lone = cast(Communicator, LoneCommunicator())
-    classes = NetworkPlan(4, 3, "logistic", ()).build()
+    classes = NetworkBlueprint(4, 3, "logistic", ()).build()
     rows = RowShard.of_all(X, y, 0, 1, weights.astype(float))
     predicted = classes.outputs(X).argmax(axis=1)
     assert evaluate(classes, rows, True, lone) == pytest.approx(accuracy_score(y, predicted, sample_weight=weights))
-    values = NetworkPlan(4, 2, "squared", ()).build()
+    values = NetworkBlueprint(4, 2, "squared", ()).build()
     targets = X[:, :2] + 0.5
     rows = RowShard.of_all(X, targets, 0, 1, weights.astype(float))
     expected = r2_score(targets, values.outputs(X), sample_weight=weights)

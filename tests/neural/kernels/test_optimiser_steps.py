@@ -68,9 +68,9 @@ def test_steps_are_those_of_the_formula(name: str, dtype: Any) -> None:
 def test_an_element_moves_alike_alone_and_among_others(name: str, dtype: Any) -> None:
     start, gradients = start_and_gradients(dtype)
     whole = after_steps(MAKERS[name](), start, gradients, PARTS)
-    for place in range(SIZE):
-        part = ParameterPart("one", 0, 0, 1, (1,), decays=place < PARTS[0].stop)
-        one = slice(place, place + 1)
+    for position in range(SIZE):
+        part = ParameterPart("one", 0, 0, 1, (1,), decays=position < PARTS[0].stop)
+        one = slice(position, position + 1)
         alone = after_steps(MAKERS[name](), start[one], [gradient[one] for gradient in gradients], (part,))
         assert alone.tobytes() == whole[one].tobytes()
 

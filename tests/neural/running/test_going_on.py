@@ -10,8 +10,8 @@ import pytest
 
 from dmlgbm.collectives import Communicator
 from dmlgbm.collectives.joining.launch import run_threads
+from dmlgbm.neural.blueprints import NetworkBlueprint
 from dmlgbm.neural.commits import Commit
-from dmlgbm.neural.plans import NetworkPlan
 from dmlgbm.neural.shards import RowShard
 from dmlgbm.neural.training import Job, Trained, train
 from tests.neural.runs import N_CLASSES, N_FEATURES, agreeing, job, rows
@@ -57,7 +57,7 @@ def run(asked: Job, n_ranks: int, start: Commit | None = None) -> tuple[Trained,
 def test_the_same_ranks_go_on_as_if_nothing_had_happened(strategy: str, options: Any, settings: Any) -> None:
     asked = job(strategy, options, max_epochs=N_EPOCHS, **settings)
     if strategy == "admm":
-        asked = Job(NetworkPlan(N_FEATURES, N_CLASSES, "logistic"), asked.settings, True, strategy, options)
+        asked = Job(NetworkBlueprint(N_FEATURES, N_CLASSES, "logistic"), asked.settings, True, strategy, options)
     quiet, commits = run(asked, 3)
     again, _ = run(asked, 3, Commit.from_bytes(commits[1].to_bytes()))
     # Servers add up what workers push in the order in which it comes.
@@ -72,6 +72,6 @@ def test_fewer_ranks_go_on_and_say_what_is_lost(strategy: str, caplog: pytest.Lo
     _, commits = run(asked, 3)
     with caplog.at_level(logging.WARNING, "dmlgbm"):
         again, _ = run(asked, 2, commits[1])
-    assert len(again.progress.epochs) == N_EPOCHS
+    assert len(again.so_far.epochs) == N_EPOCHS
     told = [record for record in caplog.records if "2 ranks instead of 3" in record.getMessage()]
     assert len(told) == (strategy == "local_sgd")

@@ -52,7 +52,7 @@ def test_the_others_go_on_to_the_weights_of_a_quiet_run(n_ranks: int, monkeypatc
     trained = train_here(asked, LocalRows(X, y), n_ranks, "processes", survivor)
     assert len(survivor.losses) == 1
     assert "after 3 epochs: rank 1" in survivor.losses[0]
-    assert [len(epoch["ranks"]) for epoch in trained.progress.epochs] == [n_ranks] * 3 + [n_ranks - 1] * 3
+    assert [len(epoch["ranks"]) for epoch in trained.so_far.epochs] == [n_ranks] * 3 + [n_ranks - 1] * 3
     np.testing.assert_allclose(trained.parameters, alone(asked, X, y).parameters, rtol=0, atol=1e-9)
 
 
@@ -123,5 +123,5 @@ def test_commits_are_written_and_read_whole(tmp_path: Path) -> None:
     again = alone(asked, X, y, start=read)
     np.testing.assert_array_equal(again.parameters, commits[1].parameters)
     np.testing.assert_array_equal(again.buffers, commits[1].buffers)
-    assert [epoch["epoch"] for epoch in again.progress.epochs] == [0, 1]
+    assert [epoch["epoch"] for epoch in again.so_far.epochs] == [0, 1]
     np.testing.assert_array_equal(mapped.read().inputs, X)

@@ -16,7 +16,7 @@ import pandas as pd
 import pytest
 from distributed import Client, LocalCluster, Security
 
-from dmlgbm.collectives.parameter_server import links, reactor
+from dmlgbm.collectives.parameter_server import channels, reactor
 from dmlgbm.gbdt.ranks.losses import TrainingLostError
 from dmlgbm.neural import DMLLinearRegressor, DMLMLPClassifier, DMLMLPRegressor
 from dmlgbm.neural.commits import Commit
@@ -157,13 +157,13 @@ def test_a_tls_cluster_encrypts_ranks_and_the_parameter_server(
 ) -> None:
     connections: set[type] = set()
 
-    class Watched(links.Link):
+    class Watched(channels.Channel):
         def __init__(self, connection: socket.socket, *others: int) -> None:
             connections.add(type(connection))
             super().__init__(connection, *others)
 
     # Workers run in this process, so that their connections can be looked at.
-    monkeypatch.setattr(reactor, "Link", Watched)
+    monkeypatch.setattr(reactor, "Channel", Watched)
     X, y = table()
     changes = {"strategy": "parameter_server", "optimiser": "sgd", "learning_rate": 0.1}
     with (

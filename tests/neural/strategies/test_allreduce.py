@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from dmlgbm.neural.plans import NetworkPlan
+from dmlgbm.neural.blueprints import NetworkBlueprint
 from dmlgbm.neural.shards import RowShard
 from dmlgbm.neural.strategies.allreduce import make_buckets
 from tests.neural.runs import Sharding, alone, job, rows, scattered, together
@@ -33,8 +33,8 @@ def test_ranks_end_with_the_weights_of_one_process_after_100_steps(name: str, ba
     X, y = rows()
     asked = job(batch_norm=batch_norm, **OPTIMISERS[name])
     single = alone(asked, X, y)
-    assert sum(epoch["steps"] for epoch in single.progress.epochs) == 100
-    initial = asked.plan.build().parameters
+    assert sum(epoch["steps"] for epoch in single.so_far.epochs) == 100
+    initial = asked.blueprint.build().parameters
     assert np.abs(single.parameters - initial).max() > 1e-2
     for result in together(asked, X, y, n_ranks):
         np.testing.assert_allclose(result.parameters, single.parameters, rtol=0, atol=1e-6)
@@ -94,7 +94,7 @@ def test_single_precision_stays_close() -> None:
 
 
 def test_buckets_cover_every_parameter_once_from_the_last_layer_to_the_first() -> None:
-    model = NetworkPlan(12, 4, "logistic", (16, 8), batch_norm=True).build()
+    model = NetworkBlueprint(12, 4, "logistic", (16, 8), batch_norm=True).build()
     for bucket_bytes in (1, 300, 1 << 20):
         buckets = make_buckets(model, bucket_bytes)
         assert [bucket.stop for bucket in buckets[1:]] == [bucket.start for bucket in buckets[:-1]]
@@ -106,8 +106,8 @@ def test_buckets_cover_every_parameter_once_from_the_last_layer_to_the_first() -
 def test_history_tells_bytes_and_waiting_of_every_rank() -> None:
     X, y = rows()
     asked = job(max_epochs=2)
-    epochs = together(asked, X, y, 2)[1].progress.epochs
-    size = asked.plan.build().gradients.nbytes
+    epochs = together(asked, X, y, 2)[1].so_far.epochs
+    size = asked.blueprint.build().gradients.nbytes
     for epoch in epochs:
         assert len(epoch["ranks"]) == 2
         # Each of 10 steps sends at least the gradients once, and headers on top.
@@ -115,7 +115,7 @@ def test_history_tells_bytes_and_waiting_of_every_rank() -> None:
         assert epoch["bytes_sent"] == sum(rank["bytes_sent"] for rank in epoch["ranks"])
         assert all(0 < rank["wait_seconds"] <= rank["seconds"] for rank in epoch["ranks"])
     assert epochs[1]["loss"] < epochs[0]["loss"]
-    assert epochs[0]["loss"] == pytest.approx(alone(asked, X, y).progress.epochs[0]["loss"])
+    assert epochs[0]["loss"] == pytest.approx(alone(asked, X, y).so_far.epochs[0]["loss"])
 
 
 def test_codecs_see_the_shapes_of_layers_and_send_less() -> None:
@@ -124,7 +124,7 @@ def test_codecs_see_the_shapes_of_layers_and_send_less() -> None:
     def bytes_sent(**changes: Any) -> float:
         result = together(job(max_epochs=2, hidden_layer_sizes=(64, 64), **changes), X, y, 2)[0]
         assert np.isfinite(result.parameters).all()
-        return result.progress.epochs[-1]["bytes_sent"]
+        return result.so_far.epochs[-1]["bytes_sent"]
 
     plain = bytes_sent()
     assert bytes_sent(compression="power_sgd", compression_options={"rank": 1}) < plain / 4

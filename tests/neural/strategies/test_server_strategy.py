@@ -17,7 +17,7 @@ from tests.reference import shared_training as reference
 def test_bsp_is_the_mean_of_all_workers_steps() -> None:
     X, y = rows()
     asked = job("parameter_server", max_epochs=2, **SGD)
-    model, n_ranks = asked.plan.build(), 2
+    model, n_ranks = asked.blueprint.build(), 2
     weights = model.parameters.copy()
     sources = [
         BatchSource(RowShard.of_all(X, y, 0, 1), 12, "reshuffle", hash_of(0, "worker", rank), 0, 1)
@@ -47,7 +47,7 @@ def test_every_consistency_of_the_server_learns_and_ends_with_one_model(options:
     X, y = rows()
     asked = job("parameter_server", options, max_epochs=4, batch_norm=True)
     result = agreeing(together(asked, X, y, 3))
-    epochs = result.progress.epochs
+    epochs = result.so_far.epochs
     assert epochs[-1]["loss"] < epochs[0]["loss"]
     assert all(rank["bytes_sent"] > 0 for rank in epochs[0]["ranks"])
     n_done = 0.0
@@ -69,16 +69,16 @@ def test_what_a_worker_has_not_sent_outlives_the_epoch(
     settings = {"compression": codec[0], "compression_options": codec[1]} if codec else {}
     changes: dict[str, Any] = {"batch_size": 240, "max_epochs": 20, **SGD}  # one step in an epoch
     asked = job("parameter_server", options, **changes, **settings)
-    part = agreeing(together(asked, X, y, 2)).progress.epochs
-    whole = agreeing(together(job("parameter_server", **changes), X, y, 2)).progress.epochs
+    part = agreeing(together(asked, X, y, 2)).so_far.epochs
+    whole = agreeing(together(job("parameter_server", **changes), X, y, 2)).so_far.epochs
     assert part[0]["loss"] - part[-1]["loss"] > 0.75 * (whole[0]["loss"] - whole[-1]["loss"])
 
 
 def test_what_servers_send_counts_for_the_ranks_that_run_them() -> None:
     X, y = rows()
     asked = job("parameter_server", max_epochs=2)
-    size = asked.plan.build().parameters.nbytes
-    for epoch in agreeing(together(asked, X, y, 3)).progress.epochs:
+    size = asked.blueprint.build().parameters.nbytes
+    for epoch in agreeing(together(asked, X, y, 3)).so_far.epochs:
         n_pulls = sum(rank["steps"] for rank in epoch["ranks"])
         assert epoch["ranks"][0]["bytes_sent"] > n_pulls * size
         assert epoch["bytes_sent"] > 2 * n_pulls * size
@@ -102,5 +102,5 @@ def test_pushes_and_pulls_of_what_changed_send_less_and_lose_nothing(
     whole = agreeing(together(job("parameter_server", **changes), X, y, 2))
     asked = job("parameter_server", options, **changes, **settings)
     part = agreeing(together(asked, X, y, 2))
-    assert part.progress.epochs[-1]["bytes_sent"] < 0.3 * whole.progress.epochs[-1]["bytes_sent"]
+    assert part.so_far.epochs[-1]["bytes_sent"] < 0.3 * whole.so_far.epochs[-1]["bytes_sent"]
     assert accuracy(asked, part, X, y) > accuracy(asked, whole, X, y) - 0.05

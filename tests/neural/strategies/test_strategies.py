@@ -14,8 +14,8 @@ from dmlgbm.collectives.joining.launch import run_threads
 from dmlgbm.collectives.session import PROBE_SECONDS
 from dmlgbm.gbdt.system.counter_random import hash_of
 from dmlgbm.neural.batches import BatchSource
+from dmlgbm.neural.blueprints import NetworkBlueprint
 from dmlgbm.neural.context import RankContext
-from dmlgbm.neural.plans import NetworkPlan
 from dmlgbm.neural.settings import TrainingSettings
 from dmlgbm.neural.shards import RowShard
 from dmlgbm.neural.strategies import make_strategy, strategy_names
@@ -34,7 +34,7 @@ from tests.reference import shared_training as reference
 def test_local_sgd_is_the_mean_of_models_trained_apart(interval: int) -> None:
     X, y = rows()
     asked = job("local_sgd", {"interval": interval}, max_epochs=2, **SGD)
-    model, n_ranks = asked.plan.build(), 3
+    model, n_ranks = asked.blueprint.build(), 3
     common = model.parameters.copy()
     shards = [scattered(X, y, rank, n_ranks) for rank in range(n_ranks)]
     for epoch in range(2):
@@ -66,7 +66,7 @@ def test_sending_what_changed_most_sends_less_and_loses_nothing(send_above: floa
     whole = agreeing(together(job("local_sgd", {"interval": 1}, max_epochs=16), X, y, 2))
     asked = job("local_sgd", {"interval": 1, "send_above": send_above}, max_epochs=16)
     part = agreeing(together(asked, X, y, 2))
-    assert part.progress.epochs[-1]["bytes_sent"] < 0.5 * whole.progress.epochs[-1]["bytes_sent"]
+    assert part.so_far.epochs[-1]["bytes_sent"] < 0.5 * whole.so_far.epochs[-1]["bytes_sent"]
     assert accuracy(asked, part, X, y) > accuracy(asked, whole, X, y) - 0.05
 
 
@@ -80,7 +80,7 @@ def test_fedavg_is_the_mean_of_clients_models_by_rows() -> None:
     strategy = make_strategy("fedavg", asked.strategy_options)
     assert isinstance(strategy, FedAvg)
     parts = ClientRows("dirichlet", 2, 0.5).deal(y, 6, 0)
-    model = asked.plan.build()
+    model = asked.blueprint.build()
     weights = model.parameters.copy()
     for round_ in range(3):
         models, counts = [], []
@@ -110,7 +110,7 @@ def test_fedavg_is_the_mean_of_clients_models_by_rows() -> None:
 def test_fedsgd_with_all_clients_is_gradient_descent_on_all_rows() -> None:
     X, y = rows()
     asked = fed_job({"client_fraction": 1.0, "local_batch_size": "all"})
-    model = asked.plan.build()
+    model = asked.blueprint.build()
     weights = reference.descend(model, X, y, [np.arange(len(X))] * 3, model.parameters.copy(), 0.1)
     np.testing.assert_allclose(agreeing(together(asked, X, y, 2)).parameters, weights, rtol=0, atol=1e-9)
 
@@ -147,7 +147,7 @@ def test_fedprox_keeps_clients_near_the_model_of_the_group() -> None:
     moved = []
     for proximal in (0.0, 5.0):
         asked = job("fedprox", {**options, "proximal": proximal}, max_epochs=1, **SGD)
-        moved.append(np.linalg.norm(alone(asked, X, y).parameters - asked.plan.build().parameters))
+        moved.append(np.linalg.norm(alone(asked, X, y).parameters - asked.blueprint.build().parameters))
     assert moved[1] < 0.6 * moved[0]
 
 
@@ -192,7 +192,7 @@ def test_gossip_waits_for_a_late_rank(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_ring_gossip_is_the_mean_of_neighbours_after_every_step() -> None:
     X, y = rows()
     asked = job("gossip", max_epochs=1, **SGD)
-    model, n_ranks = asked.plan.build(), 4
+    model, n_ranks = asked.blueprint.build(), 4
     shards = [RowShard.of_all(X, y, rank, n_ranks) for rank in range(n_ranks)]
     batches = [
         list(BatchSource(shard, 24, "reshuffle", 0, rank, n_ranks).own_epoch(0, 6)) for rank, shard in enumerate(shards)
@@ -215,7 +215,7 @@ def test_random_neighbours_are_pairs() -> None:
             np.testing.assert_array_equal(pairs[pairs], np.arange(n_ranks))
             assert np.count_nonzero(pairs == np.arange(n_ranks)) == n_ranks % 2
     X, y = rows()
-    epochs = agreeing(together(job("gossip", {"neighbours": "random"}, max_epochs=4), X, y, 3)).progress.epochs
+    epochs = agreeing(together(job("gossip", {"neighbours": "random"}, max_epochs=4), X, y, 3)).so_far.epochs
     assert epochs[-1]["loss"] < epochs[0]["loss"]
 
 
@@ -226,9 +226,9 @@ def test_admm_comes_to_the_least_squares_solution_of_all_rows(staleness: int, co
     X[:60] += 0.7  # ranks see different rows
     y = (X @ rng.normal(size=(N_FEATURES, 1)) + 0.3 + 0.5 * rng.normal(size=(120, 1))).astype(np.float64)
     settings = TrainingSettings(max_epochs=20, batch_size=120, learning_rate=0.15, optimiser="sgd", compression=codec)
-    plan = NetworkPlan(N_FEATURES, 1, "squared", (), dtype="float64")
+    blueprint = NetworkBlueprint(N_FEATURES, 1, "squared", (), dtype="float64")
     options = {"local_epochs": 40, "rho": 1.0, "rounds": 2, "staleness": staleness}
-    result = agreeing(together(Job(plan, settings, False, "admm", options), X, y, 2))
+    result = agreeing(together(Job(blueprint, settings, False, "admm", options), X, y, 2))
     exact = np.linalg.lstsq(np.column_stack([X, np.ones(120)]), y[:, 0], rcond=None)[0]
     np.testing.assert_allclose(result.parameters, exact, rtol=0, atol=5e-3)
 
@@ -237,7 +237,7 @@ def test_a_student_answers_like_its_teachers_together() -> None:
     X, y = rows(600)
     asked = job("ensemble_distil", {"distil_epochs": 10}, max_epochs=20, batch_norm=True)
     result = agreeing(together(asked, X, y, 2))
-    n_bytes = [epoch["bytes_sent"] for epoch in result.progress.epochs]
+    n_bytes = [epoch["bytes_sent"] for epoch in result.so_far.epochs]
     assert max(n_bytes[:10]) < 0.2 * min(n_bytes[10:])  # teachers train without a word but the one they end with
     assert accuracy(asked, result, X, y) > 0.8
 
@@ -263,11 +263,11 @@ def test_shared_models_end_with_the_weights_of_one_process_after_100_steps(strat
     result = agreeing(together(job(strategy, options, **changes), X, y, 3))
     np.testing.assert_allclose(result.parameters, single.parameters, rtol=0, atol=1e-6)
     np.testing.assert_allclose(result.buffers, single.buffers, rtol=0, atol=1e-6)
-    assert result.progress.epochs[-1]["loss"] == pytest.approx(single.progress.epochs[-1]["loss"], rel=1e-6)
+    assert result.so_far.epochs[-1]["loss"] == pytest.approx(single.so_far.epochs[-1]["loss"], rel=1e-6)
 
 
 def test_stages_of_a_pipeline_are_cut_where_the_largest_is_smallest() -> None:
-    model = NetworkPlan(30, 4, "logistic", (64, 8, 50, 20, 5), batch_norm=True).build()
+    model = NetworkBlueprint(30, 4, "logistic", (64, 8, 50, 20, 5), batch_norm=True).build()
     costs = [model.layer_range(layer)[1] - model.layer_range(layer)[0] for layer in range(model.n_layers)]
     blocks = [costs[k] + (costs[k + 1] if k + 1 < len(costs) else 0) for k in range(0, len(costs), 2)]
     for n_stages in (1, 2, 3, 6):
@@ -307,9 +307,9 @@ def test_codecs_send_less_and_still_learn(strategy: str, codec: tuple[str, dict[
     options = {"n_clients": 4, "client_fraction": 1.0} if strategy == "fedavg" else {}
     changes = {"max_epochs": 6, "dtype": "float32", "hidden_layer_sizes": (32, 32)}
     X = X.astype(np.float32)
-    plain = agreeing(together(job(strategy, options, **changes), X, y, 2)).progress.epochs
+    plain = agreeing(together(job(strategy, options, **changes), X, y, 2)).so_far.epochs
     asked = job(strategy, options, compression=codec[0], compression_options=codec[1], **changes)
-    coded = agreeing(together(asked, X, y, 2)).progress.epochs
+    coded = agreeing(together(asked, X, y, 2)).so_far.epochs
     assert coded[-1]["bytes_sent"] < 0.6 * plain[-1]["bytes_sent"]
     assert coded[2]["loss"] < coded[0]["loss"]
 
@@ -344,7 +344,7 @@ def test_a_strategy_says_what_it_cannot_train(
     changes = dict(changes)
     loss = changes.pop("loss", "logistic")
     asked = job(strategy, options, **changes)
-    asked = Job(NetworkPlan(**{**vars(asked.plan), "loss": loss}), asked.settings, True, strategy, options)
+    asked = Job(NetworkBlueprint(**{**vars(asked.blueprint), "loss": loss}), asked.settings, True, strategy, options)
     with pytest.raises(ValueError, match=told):
         together(asked, X, y, 2)
 
@@ -402,15 +402,15 @@ def test_early_stopping_of_a_distilled_ensemble_sees_students_only(watched: bool
         return train(communicator, asked, shards[0], shards[1] if watched else None)
 
     trained = agreeing(run_threads(work, 2))
-    assert trained.progress.best_epoch == 6
-    assert len(trained.progress.epochs) == 10
-    assert all(("score" in epoch) == watched for epoch in trained.progress.epochs)
+    assert trained.so_far.best_epoch == 6
+    assert len(trained.so_far.epochs) == 10
+    assert all(("score" in epoch) == watched for epoch in trained.so_far.epochs)
     if watched:
-        score = trained.progress.epochs[6]["score"]
+        score = trained.so_far.epochs[6]["score"]
         assert accuracy(asked, trained, X, y) == pytest.approx(score)
 
 
 def test_a_target_score_waits_for_the_student() -> None:
     X, y = rows()
     asked = job("ensemble_distil", {"distil_epochs": 3}, max_epochs=6, target_score=-100.0)
-    assert len(agreeing(together(asked, X, y, 2)).progress.epochs) == 4
+    assert len(agreeing(together(asked, X, y, 2)).so_far.epochs) == 4

@@ -18,7 +18,7 @@ from dmlgbm.neural.settings import TrainingSettings  # noqa: E402
 from dmlgbm.neural.shards import RowShard  # noqa: E402
 from dmlgbm.neural.strategies import strategy_names  # noqa: E402
 from dmlgbm.neural.torch_models.estimators import DMLTorchClassifier, DMLTorchRegressor  # noqa: E402
-from dmlgbm.neural.torch_models.model import TorchPlan  # noqa: E402
+from dmlgbm.neural.torch_models.model import TorchBlueprint  # noqa: E402
 from dmlgbm.neural.training import Job  # noqa: E402
 from tests.neural.runs import (  # noqa: E402
     N_CLASSES,
@@ -42,7 +42,7 @@ def module() -> torch.nn.Module:
 
 def torch_job(**changes: object) -> Job:
     settings = {"max_epochs": 3, "batch_size": 24, "learning_rate": 1e-2, "optimiser": "adam", **changes}
-    return Job(TorchPlan(module(), "logistic", "float64"), TrainingSettings(**settings), True)
+    return Job(TorchBlueprint(module(), "logistic", "float64"), TrainingSettings(**settings), True)
 
 
 def test_training_takes_the_steps_of_torch() -> None:
@@ -65,15 +65,18 @@ def test_training_takes_the_steps_of_torch() -> None:
 def test_a_network_and_the_same_module_agree() -> None:
     X, y = rows()
     asked = job(max_epochs=3, hidden_layer_sizes=(16,))
-    network = asked.plan.build()
+    network = asked.blueprint.build()
     same = torch.nn.Sequential(
         torch.nn.Linear(N_FEATURES, 16), torch.nn.ReLU(), torch.nn.Linear(16, N_CLASSES)
     ).double()
     with torch.no_grad():
         for part, value in zip(network.parts, same.parameters(), strict=True):
             value.copy_(torch.from_numpy(network.view(network.parameters, part).T))
-    ours, theirs = alone(asked, X, y), alone(Job(TorchPlan(same, "logistic", "float64"), asked.settings, True), X, y)
-    built = TorchPlan(same, "logistic", "float64").build()
+    ours, theirs = (
+        alone(asked, X, y),
+        alone(Job(TorchBlueprint(same, "logistic", "float64"), asked.settings, True), X, y),
+    )
+    built = TorchBlueprint(same, "logistic", "float64").build()
     for part, other in zip(network.parts, built.parts, strict=True):
         np.testing.assert_allclose(
             network.view(ours.parameters, part).T, built.view(theirs.parameters, other), rtol=0, atol=1e-9
@@ -88,7 +91,7 @@ def test_ranks_end_with_the_weights_of_one_process() -> None:
 
 
 def test_layers_are_reported_from_the_last_to_the_first() -> None:
-    model = torch_job().plan.build()
+    model = torch_job().blueprint.build()
     X, y = rows()
     seen: list[int] = []
     model.compute_gradients(X[:24], y[:24], Pass(0, np.arange(24), 24), seen.append)
@@ -127,7 +130,7 @@ def test_what_is_no_module_is_refused() -> None:
 
 
 class Convolved(torch.nn.Module):
-    """Dropout as a layer, of channels and as a function; both batch normalisations, one of them over places."""
+    """Dropout as a layer, of channels and as a function; both batch normalisations, one of them over positions."""
 
     def __init__(self, norm: type = torch.nn.BatchNorm1d) -> None:
         super().__init__()
@@ -156,7 +159,7 @@ def test_dropout_and_batch_norm_are_those_of_one_process(norm: type, share: Shar
     X, y = rows()
     torch.manual_seed(0)
     settings = TrainingSettings(max_epochs=3, batch_size=7, learning_rate=1e-2, optimiser="adam")
-    asked = Job(TorchPlan(Convolved(norm).double(), "logistic", "float64", 5), settings, True)
+    asked = Job(TorchBlueprint(Convolved(norm).double(), "logistic", "float64", 5), settings, True)
     single = alone(asked, X, y)
     for n_ranks in (2, 3):
         several = agreeing(together(asked, X, y, n_ranks, share))
@@ -169,7 +172,7 @@ def test_batch_norm_over_ranks_has_the_moments_of_torch() -> None:
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(N_FEATURES, 6), torch.nn.BatchNorm1d(6), torch.nn.Linear(6, 4)).double()
     settings = TrainingSettings(max_epochs=1, batch_size=96, learning_rate=1e-2, optimiser="sgd")
-    trained = agreeing(together(Job(TorchPlan(net, "logistic", "float64"), settings, True), X, y, 3))
+    trained = agreeing(together(Job(TorchBlueprint(net, "logistic", "float64"), settings, True), X, y, 3))
     own = copy.deepcopy(net)
     torch.nn.functional.cross_entropy(own(torch.from_numpy(X)), torch.from_numpy(y)).backward()
     stepped = [(value - 1e-2 * value.grad).detach().numpy().ravel() for value in own.parameters()]
@@ -179,10 +182,10 @@ def test_batch_norm_over_ranks_has_the_moments_of_torch() -> None:
 
 
 def test_dropout_leaves_out_the_share_it_should() -> None:
-    plan = TorchPlan(
+    blueprint = TorchBlueprint(
         torch.nn.Sequential(torch.nn.Linear(50, 40), torch.nn.Dropout(0.25)).double(), "squared", "float64"
     )
-    model = plan.build()
+    model = blueprint.build()
     masks = []
     for step in range(2):
         model.compute_gradients(np.ones((200, 50)), np.zeros((200, 40)), Pass(step, np.arange(200), 200))

@@ -186,7 +186,7 @@ def test_fits_of_a_search_may_use_the_cluster_that_they_run_on(client: Client, r
     assert client.run(_threads_of_pool) == dict.fromkeys(client.scheduler_info()["workers"], 1)
 
 
-def test_searches_in_tasks_leave_their_places_to_their_units(client: Client, rows: Any) -> None:
+def test_searches_in_tasks_leave_their_seats_to_their_units(client: Client, rows: Any) -> None:
     theirs = model_selection.GridSearchCV(TracedTree(), GRID, cv=2).fit(*rows)
     tasks = [client.submit(_searched, rows, backend, pure=False) for backend in ("auto", "dask", "dask")]
     for found, used in client.gather(tasks):

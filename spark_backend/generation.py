@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from dmlgbm.gbdt.objectives import RowError
 from dmlgbm.gbdt.ranks.losses import RanksLostError
 from dmlgbm.spark_backend.cluster import BackgroundJob, SparkCluster
-from dmlgbm.spark_backend.rank_task import Order, RankMain, RankWork
+from dmlgbm.spark_backend.rank_task import Assignment, RankMain, RankWork
 from dmlgbm.spark_backend.reports import DriverLine, Kind, Message
 
 _POLL_SECONDS = 0.1
@@ -48,16 +48,16 @@ class Follower(Protocol):
 def run_ranks(
     cluster: SparkCluster,
     line: DriverLine,
-    order: Order,
+    assignment: Assignment,
     rows_by_rank: Any,
     follower: Follower,
     work: RankWork,
     read: Callable[[bytes], Any],
 ) -> list[Any]:
     """What a rank for each partition of `rows_by_rank` returns from `work`; `read` makes reports of what they tell."""
-    generation = order.driver.generation
-    stage = rows_by_rank.barrier().mapPartitions(RankMain(cluster.share(order), work))
-    group = f"dmlgbm-{cluster.session}-{generation}"
+    generation = assignment.driver.generation
+    stage = rows_by_rank.barrier().mapPartitions(RankMain(cluster.share(assignment), work))
+    group = f"dmlgbm-{cluster.fit_id}-{generation}"
     job = BackgroundJob(cluster, stage.collect, group, f"DMLGBM: train, generation {generation}")
     try:
         _follow(job, line, _Hearing(follower, read), _Starting(cluster, line))

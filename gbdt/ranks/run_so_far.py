@@ -18,7 +18,7 @@ from dmlgbm.gbdt.ranks.fit_report import History, TreeCounts
 from dmlgbm.gbdt.ranks.rank import Checkpoint, CountedIteration
 
 
-class Progress:
+class RunSoFar:
     """The run so far. `on_commit` is called with every checkpoint."""
 
     def __init__(

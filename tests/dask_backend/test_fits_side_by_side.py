@@ -18,7 +18,7 @@ from dask import config
 from distributed import Client, LocalCluster, Security, worker_client
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
-from dmlgbm.dask_backend import worker_store
+from dmlgbm.dask_backend import worker_holdings
 from dmlgbm.dask_backend.shared_settings import SharedSetting
 from tests.dask_backend.tables import in_partitions, mixed_frame, signal
 
@@ -96,7 +96,7 @@ def test_a_fit_inside_a_task_that_has_left_its_queue_uses_the_cluster(client: Cl
     expected = [fit_locally(seed).booster_.to_bytes() for seed in range(2)]
     assert client.gather(futures) == [(each, 7) for each in expected]
     assert in_thread.result() == expected[0]
-    # Every thread of a worker is at its place again.
+    # Every thread of a worker is on its seat again.
     assert set(client.run(_size_of_pool).values()) == {1}
     assert client.gather([client.submit(_fit_in_a_task, 0, pure=False)]) == expected[:1]
 
@@ -106,7 +106,7 @@ def _size_of_pool(dask_worker: Any) -> int:
 
 
 def _kept() -> int:
-    return len(worker_store._stores)
+    return len(worker_holdings._holdings)
 
 
 def _threads() -> list[str]:

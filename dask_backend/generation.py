@@ -24,7 +24,7 @@ from dmlgbm.dask_backend.rank_task import (
     run_rank,
     stop_rank,
 )
-from dmlgbm.dask_backend.worker_store import MissingRowsError
+from dmlgbm.dask_backend.worker_holdings import MissingRowsError
 from dmlgbm.gbdt.ranks.losses import RanksLostError
 
 _PATIENCE = 1.0
@@ -32,11 +32,11 @@ _SECONDS_TO_STOP = 20.0
 _SECONDS_PAUSED = 60.0
 
 
-class Order(Protocol):
+class Assignment(Protocol):
     """What all ranks of one generation are told; only the learner looks at the rest of it."""
 
     @property
-    def session(self) -> str: ...
+    def fit_id(self) -> str: ...
     @property
     def generation(self) -> int: ...
 
@@ -48,7 +48,7 @@ class Place(Protocol):
     def worker(self) -> str: ...
 
 
-class Followed(Protocol):
+class Follower(Protocol):
     """What the client makes of the reports of rank 0; a `stop_reason` ends training in order."""
 
     @property
@@ -58,18 +58,18 @@ class Followed(Protocol):
 
 def run_ranks(
     cluster: DaskCluster,
-    order: Order,
+    assignment: Assignment,
     places: Sequence[Place],
-    progress: Followed,
+    follower: Follower,
     task: Callable[..., RankOutcome] = run_rank,
     inputs: Sequence[Sequence[Any]] | None = None,
 ) -> list[RankOutcome]:
-    """Train with a rank at each place; `progress` is told here of every report, in order.
+    """Train with a rank at each place; `follower` is told here of every report, in order.
 
-    A rank is task(order, rank, place), with its own `inputs` (handles) as a last argument where there are some.
+    A rank is task(assignment, rank, place), with its own `inputs` (handles) as a last argument where there are some.
     """
     with _alone_on(cluster, places):
-        shared = cluster.share(order, f"order-{order.generation}")
+        shared = cluster.share(assignment, f"assignment-{assignment.generation}")
         futures = [
             cluster.client.submit(
                 task,
@@ -77,7 +77,7 @@ def run_ranks(
                 rank,
                 place,
                 *([] if inputs is None else [list(inputs[rank])]),
-                key=f"dmlgbm-rank-{rank}-{order.generation}-{order.session}",
+                key=f"dmlgbm-rank-{rank}-{assignment.generation}-{assignment.fit_id}",
                 workers=[place.worker],
                 allow_other_workers=False,
                 pure=False,
@@ -86,10 +86,10 @@ def run_ranks(
             for rank, place in enumerate(places)
         ]
         try:
-            _introduce(cluster, order, places, futures)
-            return _follow(cluster, order, places, futures, progress)
+            _introduce(cluster, assignment, places, futures)
+            return _follow(cluster, assignment, places, futures, follower)
         except BaseException as error:
-            _end(cluster, order, places, futures, f"training ended on the client: {error!r:.200}")
+            _end(cluster, assignment, places, futures, f"training ended on the client: {error!r:.200}")
             raise
 
 
@@ -108,7 +108,7 @@ def _alone_on(cluster: DaskCluster, places: Sequence[Place]) -> Iterator[None]:
         yield
 
 
-def _introduce(cluster: DaskCluster, order: Order, places: Sequence[Place], futures: Sequence[Any]) -> None:
+def _introduce(cluster: DaskCluster, assignment: Assignment, places: Sequence[Place], futures: Sequence[Any]) -> None:
     """Wait until every rank listens, then tell each where the others are."""
     workers = [place.worker for place in places]
     found: dict[str, tuple[str, str]] = {}
@@ -118,15 +118,15 @@ def _introduce(cluster: DaskCluster, order: Order, places: Sequence[Place], futu
         missing = [each for each in workers if each not in found]
         if time.monotonic() > until:
             _require_unpaused(cluster, places, missing)
-        answers = cluster.run(rank_place, order.session, order.generation, workers=missing)
+        answers = cluster.run(rank_place, assignment.fit_id, assignment.generation, workers=missing)
         found.update({worker: place for worker, place in answers.items() if place is not None})
     record = Rendezvous.create(
         [found[worker][0] for worker in workers],
         [found[worker][1] for worker in workers],
-        order.generation,
-        order.session,
+        assignment.generation,
+        assignment.fit_id,
     )
-    cluster.run(introduce_rank, order.session, order.generation, record.as_dict(), workers=workers)
+    cluster.run(introduce_rank, assignment.fit_id, assignment.generation, record.as_dict(), workers=workers)
 
 
 def _require_unpaused(cluster: DaskCluster, places: Sequence[Place], missing: Sequence[str]) -> None:
@@ -144,35 +144,43 @@ def _require_unpaused(cluster: DaskCluster, places: Sequence[Place], missing: Se
 
 def _follow(
     cluster: DaskCluster,
-    order: Order,
+    assignment: Assignment,
     places: Sequence[Place],
     futures: Sequence[Any],
-    progress: Followed,
+    follower: Follower,
 ) -> list[RankOutcome]:
     n_seen, told = 0, False
     while not all(future.done() for future in futures):
-        reports = cluster.client.sync(_next, cluster.client, order, places[0].worker, futures, n_seen)
+        reports = cluster.client.sync(_next, cluster.client, assignment, places[0].worker, futures, n_seen)
         for report in reports:
-            progress.add(report)
+            follower.add(report)
         n_seen += len(reports)
-        if progress.stop_reason is not None and not told:
+        if follower.stop_reason is not None and not told:
             told = True
-            cluster.run(finish_rank, order.session, order.generation, progress.stop_reason, workers=[places[0].worker])
+            cluster.run(
+                finish_rank, assignment.fit_id, assignment.generation, follower.stop_reason, workers=[places[0].worker]
+            )
         _require_running(cluster, futures, places)
     _require_running(cluster, futures, places)
     outcomes: list[RankOutcome] = cluster.gather(futures)
     for report in outcomes[0].reports[n_seen - outcomes[0].first_report :]:
-        progress.add(report)
+        follower.add(report)
     return outcomes
 
 
-async def _next(client: Any, order: Order, worker: str, futures: Sequence[Any], n_seen: int) -> list[Any]:
+async def _next(client: Any, assignment: Assignment, worker: str, futures: Sequence[Any], n_seen: int) -> list[Any]:
     """New reports, or nothing as soon as a rank has ended: asking a worker that is gone would take long."""
     from distributed import wait
 
     asked = asyncio.ensure_future(
         client.run(
-            next_reports, order.session, order.generation, n_seen, _PATIENCE, workers=[worker], on_error="return"
+            next_reports,
+            assignment.fit_id,
+            assignment.generation,
+            n_seen,
+            _PATIENCE,
+            workers=[worker],
+            on_error="return",
         )
     )
     pending = [future for future in futures if not future.done()]
@@ -223,13 +231,15 @@ def _is_loss(error: BaseException) -> bool:
     return isinstance(error, CollectiveError | RankStopped | KilledWorker | MissingRowsError | OSError)
 
 
-def _end(cluster: DaskCluster, order: Order, places: Sequence[Place], futures: Sequence[Any], reason: str) -> None:
+def _end(
+    cluster: DaskCluster, assignment: Assignment, places: Sequence[Place], futures: Sequence[Any], reason: str
+) -> None:
     """Stop what is left of a generation and wait until it has stopped."""
     with contextlib.suppress(Exception):
         alive = cluster.alive()
         left = [place.worker for place in places if place.worker in alive]
         # A rank that cannot stop so soon, because it is in a function of the user, does not make its worker silent.
         seconds = min(_SECONDS_TO_STOP, cluster.watch.seconds / 2)
-        cluster.run(stop_rank, order.session, reason, seconds, workers=left)
+        cluster.run(stop_rank, assignment.fit_id, reason, seconds, workers=left)
     with contextlib.suppress(Exception):
         cluster.client.cancel(list(futures))

@@ -15,16 +15,16 @@ from dmlgbm.collectives.schedules.choice import ALGORITHMS, Shape, check_algorit
 from dmlgbm.collectives.session import Session
 from dmlgbm.collectives.transports.contract import Words, Work
 
-# Plans kept: lengths that a tree learner uses come again, but there may be hundreds of them; a plan has a row or two
+# Calls kept: lengths that a tree learner uses come again, but there may be hundreds of them; a call has a row or two
 # for each rank.
-_KEPT_PLANS, _KEPT_RANKS = 512, 4096
+_KEPT_CALLS, _KEPT_RANKS = 512, 4096
 _KEPT_VIEWS = 64
 # Scratch space above this is given back after the call.
 _KEPT_SCRATCH = 16 << 20
 
 
 class Call(NamedTuple):
-    """What decides the plan of a collective call; a tuple, because it is made and looked up for every call."""
+    """What decides the work of a collective call; a tuple, because it is made and looked up for every call."""
 
     operation: Operation
     dtype: np.dtype[Any]
@@ -36,34 +36,34 @@ class Call(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Plan:
+class CallWork:
     """Work that can be started, and how many elements of scratch space it needs."""
 
     work: Work
     scratch_count: int
 
 
-class Planner:
-    """Makes plans for one session and keeps the latest."""
+class WorkMaker:
+    """Makes the work of calls in one session and keeps the latest."""
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._plans: OrderedDict[Call, Plan] = OrderedDict()
-        self._n_kept = max(16, min(_KEPT_PLANS, _KEPT_RANKS // session.world_size))
+        self._kept: OrderedDict[Call, CallWork] = OrderedDict()
+        self._n_kept = max(16, min(_KEPT_CALLS, _KEPT_RANKS // session.world_size))
         self._scratch = np.empty(0, np.uint8)
         self._views: dict[tuple[int, np.dtype[Any]], Array] = {}
 
-    def plan(self, call: Call) -> Plan:
-        """The plan of a collective call."""
-        plan = self._plans.get(call)
-        if plan is not None:
-            return plan
-        plan = self._plans[call] = self._make(call)
-        if len(self._plans) > self._n_kept:
-            self._plans.popitem(last=False)
-        return plan
+    def work_of(self, call: Call) -> CallWork:
+        """The work of a collective call, made once while it is kept."""
+        made = self._kept.get(call)
+        if made is not None:
+            return made
+        made = self._kept[call] = self._make(call)
+        if len(self._kept) > self._n_kept:
+            self._kept.popitem(last=False)
+        return made
 
-    def _make(self, call: Call) -> Plan:
+    def _make(self, call: Call) -> CallWork:
         dtype, reducer = call.dtype, call.reducer
         if reducer is not None:
             reducer.check(dtype)
@@ -96,7 +96,7 @@ class Planner:
             algorithm=ALGORITHMS[shape.operation].index(name),
         )
         work = Work(program.rows, header_table(header, program.rows, dtype.itemsize), dtype, reducer)
-        return Plan(work, program.scratch_count)
+        return CallWork(work, program.scratch_count)
 
     def scratch(self, count: int, dtype: np.dtype[np.generic]) -> Array:
         """Room for `count` elements, valid until the next call."""

@@ -49,7 +49,7 @@ def _check_header(data: bytes, session: int, generation: int, largest: int) -> t
     return MESSAGES[header.operation], header.payload
 
 
-class Link:
+class Channel:
     """A connection under the care of one reactor."""
 
     def __init__(self, connection: socket.socket, session: int, generation: int, largest: int) -> None:
@@ -99,7 +99,7 @@ class Link:
         if isinstance(self.connection, ssl.SSLSocket):
             return self.connection.send(self._outgoing[0])
         return self.connection.sendmsg(
-            [self._outgoing[place] for place in range(min(len(self._outgoing), _MOST_BUFFERS))]
+            [self._outgoing[position] for position in range(min(len(self._outgoing), _MOST_BUFFERS))]
         )
 
     def _forget(self, sent: int) -> None:

@@ -70,7 +70,7 @@ class Encoding:
 
 
 @dataclass(frozen=True)
-class PartitionPlan:
+class PartitionedFit:
     """What the client decides: how partitions become numbers, which rows there are, what is trained."""
 
     estimator: NeuralEstimator
@@ -82,7 +82,7 @@ class PartitionPlan:
     max_ranks: int | None
 
     @classmethod
-    def of(cls, estimator: NeuralEstimator, descriptions: Sequence[PartDescription]) -> PartitionPlan:
+    def of(cls, estimator: NeuralEstimator, descriptions: Sequence[PartDescription]) -> PartitionedFit:
         """From the descriptions of all partitions, in order."""
         _require_one_table(descriptions)
         filled = [each for each in descriptions if each.n_given]

@@ -1,7 +1,7 @@
-"""What a worker keeps for a training session: its binned rows, its evaluation rows and the rank that runs on them.
+"""What a worker keeps for a fit: its binned rows, its evaluation rows and the rank that runs on them.
 
 Binned partitions live here and not among Dask's own data, where they would be spilled, copied and counted twice;
-the task that made one returns a receipt. A store belongs to one session on one worker, and is dropped with it.
+the task that made one returns a receipt. Holdings belong to one fit on one worker, and are dropped with it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dmlgbm.gbdt.data.partition_binning import BinningPlan
 from dmlgbm.gbdt.ranks.rank import RankData, RankPartition
 
 _lock = threading.Lock()
-_stores: dict[tuple[str, str], WorkerStore] = {}
+_holdings: dict[tuple[str, str], Holdings] = {}
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class MissingRowsError(LookupError):
 
 
 @dataclass
-class WorkerStore:
-    """The rows of one session on one worker, by the number of their share."""
+class Holdings:
+    """The rows of one fit on one worker, by the number of their share."""
 
     partitions: dict[int, RankPartition] = field(default_factory=dict)
     evaluation: dict[tuple[int, int], EvaluationPart] = field(default_factory=dict)  # by set and share
@@ -76,10 +76,10 @@ class WorkerStore:
         return [self.evaluation[each] for each in shares]
 
 
-def store_of(session: str, worker: str) -> WorkerStore:
-    """The store of a session on a worker, made on first use."""
+def holdings_of(fit_id: str, worker: str) -> Holdings:
+    """The holdings of a fit on a worker, made on first use."""
     with _lock:
-        return _stores.setdefault((session, worker), WorkerStore())
+        return _holdings.setdefault((fit_id, worker), Holdings())
 
 
 def this_worker() -> str:
@@ -92,27 +92,27 @@ def this_worker() -> str:
         return HERE
 
 
-def held_shares(session: str, dask_worker: Any = None) -> tuple[frozenset[int], frozenset[tuple[int, int]]]:
+def held_shares(fit_id: str, dask_worker: Any = None) -> tuple[frozenset[int], frozenset[tuple[int, int]]]:
     """What a worker has: shares of training rows, and of the evaluation sets."""
     with _lock:
-        store = _stores.get((session, _address(dask_worker)))
-    return (frozenset(), frozenset()) if store is None else (store.shares(), frozenset(store.evaluation))
+        held = _holdings.get((fit_id, _address(dask_worker)))
+    return (frozenset(), frozenset()) if held is None else (held.shares(), frozenset(held.evaluation))
 
 
-def clear_partitions(session: str, dask_worker: Any = None) -> None:
+def clear_partitions(fit_id: str, dask_worker: Any = None) -> None:
     """Forget the binned rows, which are going to be binned another way."""
     with _lock:
-        store = _stores.get((session, _address(dask_worker)))
-    if store is not None:
-        store.partitions.clear()
+        held = _holdings.get((fit_id, _address(dask_worker)))
+    if held is not None:
+        held.partitions.clear()
 
 
-def drop_store(session: str, dask_worker: Any = None) -> None:
-    """The session is over: stop its rank and forget its rows."""
+def drop_holdings(fit_id: str, dask_worker: Any = None) -> None:
+    """The fit is over: stop its rank and forget its rows."""
     with _lock:
-        store = _stores.pop((session, _address(dask_worker)), None)
-    if store is not None and store.rank is not None:
-        store.rank.stop("the session is over")
+        held = _holdings.pop((fit_id, _address(dask_worker)), None)
+    if held is not None and held.rank is not None:
+        held.rank.stop("the fit is over")
 
 
 def _address(dask_worker: Any) -> str:

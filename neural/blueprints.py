@@ -11,7 +11,7 @@ from dmlgbm.neural.model import Model
 from dmlgbm.neural.network import Network
 
 
-class ModelPlan(Protocol):
+class ModelBlueprint(Protocol):
     """Anything that can be pickled and builds a model; every call builds an equal one."""
 
     def build(self) -> Model:
@@ -19,7 +19,7 @@ class ModelPlan(Protocol):
 
 
 @dataclass(frozen=True)
-class EmbeddingPlan:
+class EmbeddingBlueprint:
     """Columns of category codes, how many categories each has, and how many numbers a category becomes."""
 
     columns: tuple[int, ...]
@@ -28,7 +28,7 @@ class EmbeddingPlan:
 
 
 @dataclass(frozen=True)
-class NetworkPlan:
+class NetworkBlueprint:
     """A multi-layer perceptron; without hidden layers a linear model, which starts at 0."""
 
     n_inputs: int
@@ -39,7 +39,7 @@ class NetworkPlan:
     dropout: float = 0.0
     batch_norm: bool = False
     residual: bool = False
-    embedding: EmbeddingPlan | None = None
+    embedding: EmbeddingBlueprint | None = None
     bias: bool = True
     dtype: str = "float32"
     seed: int = 0
