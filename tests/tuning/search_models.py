@@ -77,6 +77,21 @@ class LazyBoosting(ClassifierMixin, BaseEstimator):
         return self.model_.predict(da.from_array(X, chunks=(60, -1))).compute()
 
 
+class SlowOnManyRows(TracedTree):
+    """A tree that waits only where it gets at least `many` rows: early rounds of halving cost nothing."""
+
+    def __init__(
+        self, max_depth: int = 3, log: str | None = None, pause: float = 0.0, random_state: int = 0, many: int = 0
+    ) -> None:
+        super().__init__(max_depth, log, pause, random_state)
+        self.many = many
+
+    def fit(self, X: Any, y: Any, sample_weight: Any = None, check_input: bool = True) -> Self:
+        if len(X) < self.many:
+            return DecisionTreeClassifier.fit(self, X, y, sample_weight, check_input)
+        return super().fit(X, y, sample_weight, check_input)
+
+
 class BusyTree(TracedTree):
     """Takes its time in many small steps, and writes a file named `ended` when it stops, whatever the reason."""
 

@@ -95,7 +95,7 @@ def test_no_trial_keeps_running_when_a_search_ends_early(rows: Any) -> None:
     # Many depths: a trial with parameters of an earlier one need not run, and the search might end before its time.
     depths = {"max_depth": optuna.distributions.IntDistribution(1, 10_000)}
     with pytest.warns(SearchStoppedWarning):
-        OptunaSearchCV(TracedTree(pause=0.1), depths, time_budget=1.0, **options).fit(*rows)
+        OptunaSearchCV(TracedTree(pause=0.1), depths, time_budget=3.0, **options).fit(*rows)
     assert set(states(study)) == {"COMPLETE", "FAIL"}
     study = optuna.create_study(direction="maximize")
     with pytest.raises(FloatingPointError):

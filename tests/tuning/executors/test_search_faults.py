@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from search_equality import require_same_results
-from search_models import DeadlyTree, TracedTree, fits_in
+from search_models import DeadlyTree, SlowOnManyRows, TracedTree, fits_in
 from sklearn import model_selection
 from sklearn.exceptions import FitFailedWarning
 
@@ -121,8 +121,10 @@ def test_a_time_budget_that_is_too_short_is_an_error(rows: Any) -> None:
 def test_a_stopped_halving_search_takes_the_best_of_its_last_complete_round(rows: Any) -> None:
     grid = {"max_depth": [1, 2, 3, 4, 5, 6, 7, 8, 9], "random_state": [0]}
     whole = model_selection.HalvingGridSearchCV(TracedTree(), grid, cv=2, random_state=0).fit(*rows)
+    # The first round takes no time and the second six seconds, so that the budget ends amid the second on any machine.
+    model = SlowOnManyRows(pause=1.0, many=60)
     with pytest.warns(SearchStoppedWarning):
-        search = HalvingGridSearchCV(TracedTree(pause=0.1), grid, cv=2, random_state=0, time_budget=2.15).fit(*rows)
+        search = HalvingGridSearchCV(model, grid, cv=2, random_state=0, time_budget=3.0).fit(*rows)
     assert search.n_iterations_ < whole.n_iterations_ or np.isnan(search.cv_results_["mean_test_score"]).any()
     assert np.isfinite(search.best_score_)
     assert search.cv_results_["params"][search.best_index_] == search.best_params_
