@@ -17,6 +17,7 @@ from dmlgbm.gbdt.data.columns import Categories, Columns
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.model.forest import Forest
 from dmlgbm.gbdt.model.model_file import ModelFileError, model_bytes, parse_model_bytes
+from dmlgbm.gbdt.model.one_row import Link, OneRow, RowReader
 from dmlgbm.gbdt.model.tree import TREE_ARRAYS, Tree
 from dmlgbm.gbdt.model.tree_checks import check_arrays, check_header, check_trees
 from dmlgbm.gbdt.threads import Workers
@@ -115,6 +116,12 @@ class Booster:
         """The leaf of each row in each tree, [row, tree]."""
         with Workers(n_threads) as workers:
             return self.forest.leaf_indices(table, workers)
+
+    def one_row(self, reader: RowReader, link: Link, n_iterations: int) -> OneRow:
+        """What predicts single rows with the first iterations; `reader` knows their values."""
+        n_trees = n_iterations * self.n_outputs
+        trees = self._laid_out(walked=True).walked_trees(self.base_scores, reader.features, n_trees)
+        return OneRow(reader, trees, link)
 
     def feature_importance(self, kind: Literal["split", "gain"]) -> npt.NDArray[np.float64]:
         """How often each feature splits, or the total gain of its splits."""

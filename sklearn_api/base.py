@@ -23,6 +23,7 @@ from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
+from dmlgbm.gbdt.model.one_row import OneRow
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.system.atomic_file import write_atomically
 from dmlgbm.gbdt.training import TrainingResult
@@ -231,6 +232,10 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
             return self._scores_in_fit[:, X[:, 0]]
         check_is_fitted(self)
         return super()._raw_scores(X, num_iteration, start_iteration)
+
+    def _one_row(self, kind: Literal["classes", "value", "score"]) -> OneRow:
+        check_is_fitted(self)
+        return super()._one_row(kind)
 
     def _scores_of(self, X: Any, stretch: Stretch) -> FloatArray:
         known = self._known_scores(X, stretch)

@@ -7,7 +7,7 @@ that the model was made with. Nothing here may import them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -16,13 +16,16 @@ import numpy.typing as npt
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.table import Table
+from dmlgbm.gbdt.model.one_row import Link, OneRow
 from dmlgbm.gbdt.objectives import transform
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.clusters.lazy_predictions import lazy_on_collections, of_classes, staged_on_collections
+from dmlgbm.sklearn_api.dispatch import snapshot
 from dmlgbm.sklearn_api.parameters.values import Stretch, n_threads_of
 from dmlgbm.sklearn_api.rows.labels import Labels
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.sklearn_api.tables.matching import table_like
+from dmlgbm.sklearn_api.tables.single_rows import reader_of
 
 
 class TreePredictions:
@@ -84,6 +87,12 @@ class TreePredictions:
             n_threads=n_threads_of(self.n_jobs),
         )
 
+    def _one_row(self, kind: Literal["classes", "value", "score"]) -> OneRow:
+        is_rate = kind == "value" and self.booster_.objective == "poisson"
+        link: Link = "classes" if kind == "classes" else "exponential" if is_rate else "none"
+        reader = reader_of(self.booster_.columns, self.handle_unknown, self._name())
+        return self.booster_.one_row(reader, link, self._stretch(0, None).n_iterations)
+
     def _staged_raw_scores(self, X: Any) -> Iterator[FloatArray]:
         table = self._table_to_predict(X)
         return self.booster_.staged_raw_scores(table, n_threads_of(self.n_jobs))
@@ -136,6 +145,15 @@ class ClassPredictions(TreePredictions):
         """The probabilities after each iteration."""
         return map(_probabilities, self._staged_raw_scores(X))
 
+    def one_row(self) -> Callable[[Any], FloatArray]:
+        """What predicts single rows in microseconds: a function of a row that returns the probability of each class.
+
+        A row is a dict (or whatever else has `keys`) by column name, or a list, tuple or array of values in the order
+        of the columns. The probabilities are in the order of `classes_` and have the bits of `predict_proba`. A later fit
+        does not change the function.
+        """
+        return snapshot(self)._one_row("classes")
+
     def _labels(self, score: FloatArray) -> npt.NDArray[Any]:
         # Of equally probable classes the first is predicted.
         numbers = (score[0] > 0).astype(np.intp) if len(score) == 1 else score.argmax(axis=0)
@@ -161,6 +179,14 @@ class ValuePredictions(TreePredictions):
         """The predictions after each iteration."""
         return map(self._predictions, self._staged_raw_scores(X))
 
+    def one_row(self) -> Callable[[Any], float]:
+        """What predicts single rows in microseconds: a function of a row that returns a number, that of `predict`.
+
+        A row is a dict (or whatever else has `keys`) by column name, or a list, tuple or array of values in the order
+        of the columns. A later fit does not change the function.
+        """
+        return snapshot(self)._one_row("value")
+
     def _predictions(self, score: FloatArray) -> FloatArray:
         return transform(self.booster_.objective, score)[0]
 
@@ -182,6 +208,14 @@ class RankPredictions(TreePredictions):
     def staged_predict(self, X: Any) -> Iterator[FloatArray]:
         """The scores after each iteration."""
         return (score[0] for score in self._staged_raw_scores(X))
+
+    def one_row(self) -> Callable[[Any], float]:
+        """What scores single rows in microseconds: a function of a row that returns a number, that of `predict`.
+
+        A row is a dict (or whatever else has `keys`) by column name, or a list, tuple or array of values in the order
+        of the columns. A later fit does not change the function.
+        """
+        return snapshot(self)._one_row("score")
 
 
 _KINDS = (ClassPredictions, ValuePredictions, RankPredictions)

@@ -81,6 +81,7 @@ def _two_classes() -> None:
     model.predict_proba(features)
     model.predict(features)
     model.apply(features)
+    model.one_row()(features[0])
     list(model.staged_predict(features))
 
 

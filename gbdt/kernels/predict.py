@@ -95,7 +95,7 @@ Tiles = npt.NDArray[np.float64]
 
 
 @inlined
-def _is_in_set(nodes: RecordArray, words: npt.NDArray[np.uint64], node: np.uint64, value: np.uint64) -> bool:
+def is_in_set(nodes: RecordArray, words: npt.NDArray[np.uint64], node: np.uint64, value: np.uint64) -> bool:
     """Whether a slot value goes left at a categorical node."""
     word = value >> np.uint64(6)
     if word >= nodes[node].n_words:
@@ -116,7 +116,7 @@ def fill_masks(
     """Apply kept[k] to the masks first_mask[k]..last_mask[k], one a slot value, of the values that go right."""
     for k in range(node.size):
         for value in range(last_mask[k] - first_mask[k]):
-            if not _is_in_set(nodes, words, np.uint64(node[k]), np.uint64(value)):
+            if not is_in_set(nodes, words, np.uint64(node[k]), np.uint64(value)):
                 masks[first_mask[k] + value] &= kept[k]
 
 
@@ -165,7 +165,7 @@ def _walk(
             node = np.uint64(np.uint32(positions[lane]))
             value = tiles[tile, np.uint64(nodes[node].slot), lane]
             if nodes[node].categorical:
-                goes_right = np.int32(not _is_in_set(nodes, words, node, np.uint64(np.int64(value))))
+                goes_right = np.int32(not is_in_set(nodes, words, node, np.uint64(np.int64(value))))
             else:
                 is_missing_right = np.int32(value != value) & np.int32(nodes[node].missing_right)
                 goes_right = np.int32(value > nodes[node].threshold) | is_missing_right

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.feature_bins import MAX_CATEGORIES
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, SparseColumn, Table
+from dmlgbm.gbdt.kernels.one_row import WalkedTrees
 from dmlgbm.gbdt.kernels.predict import (
     COMPARISON,
     LANES,
@@ -117,6 +118,15 @@ class Forest:
 
         workers.run_ranges(find_rows, table.n_rows, _rows_worth_a_thread(self.n_trees))
         return leaves
+
+    def walked_trees(self, base_scores: npt.NDArray[np.float64], features: Sequence[int], n_trees: int) -> WalkedTrees:
+        """The first trees for the prediction of single rows, whose slots are those features in this order."""
+        slot_of = np.zeros(self._n_features, np.int64)
+        slot_of[list(features)] = np.arange(len(features))
+        nodes = self._arrays.nodes.copy()
+        nodes["slot"] = slot_of[np.array(self._used_features, np.int64)][nodes["slot"]]
+        roots = self._arrays.trees["root"][:n_trees].copy()
+        return WalkedTrees(roots, nodes, self._arrays.words, self._arrays.leaf_value, base_scores.copy())
 
     def _add(
         self, table: Table, scores: npt.NDArray[np.float64], first_tree: int, last_tree: int, workers: Workers

@@ -68,6 +68,11 @@ def missing_column(n_rows: int) -> NumericColumn:
     return NumericColumn(np.full(n_rows, np.nan, dtype=np.float32))
 
 
+def is_missing(value: object) -> bool:
+    """Whether a single value is one of the markers: None, NaN, NA, NaT."""
+    return type(value) in _missing_types() or _is_nan(value)
+
+
 def _text_column(objects: list[object], missing_types: frozenset[type]) -> CategoricalColumn:
     distinct = dict.fromkeys(objects)
     missing_markers = [value for value in distinct if type(value) in missing_types]
