@@ -149,8 +149,8 @@ class ClassPredictions(TreePredictions):
         """What predicts single rows in microseconds: a function of a row that returns the probability of each class.
 
         A row is a dict (or whatever else has `keys`) by column name, or a list, tuple or array of values in the order
-        of the columns. The probabilities are in the order of `classes_` and have the bits of `predict_proba`. A later fit
-        does not change the function.
+        of the columns. The probabilities are in the order of `classes_` and have the bits of `predict_proba`. A later
+        fit does not change the function.
         """
         return snapshot(self)._one_row("classes")
 

@@ -179,6 +179,13 @@ def _many_leaves() -> None:
     _regressor(num_leaves=_N_ROWS, min_child_samples=1).fit(features, target)
 
 
+def _many_trees() -> None:
+    """As many trees and rows as it takes to compare ranks instead of values."""
+    features, target = _rows()
+    model = _regressor(n_estimators=40).fit(features, target)
+    model.predict(features.repeat(2, axis=0))
+
+
 def _two_threads() -> None:
     from dmlgbm.command_line.generated_rows import generated_rows
 
@@ -246,6 +253,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "exact precision, growth by level": _exact_precision,
     "more than 255 bins": _wide_bins,
     "more than 255 leaves": _many_leaves,
+    "many trees": _many_trees,
     "two threads": _two_threads,
     "single precision": _single_precision,
     "shares of the rows": _shares_of_rows,

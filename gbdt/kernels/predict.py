@@ -31,7 +31,7 @@ LANES = 128
 SEGMENT_LEAVES = 64
 
 # A tile with fewer rows is walked: clearing bits costs the same for one row as for a full tile.
-_FEWEST_LANES = 16
+FEWEST_LANES = 16
 _ALL_BITS = np.uint64(0xFFFFFFFFFFFFFFFF)
 
 TREE = np.dtype(
@@ -181,7 +181,7 @@ def _walk(
 
 
 @kernel
-def _find_leaves(
+def find_leaves(
     forest: ForestArrays,
     tree: int,
     tiles: Tiles,
@@ -192,7 +192,7 @@ def _find_leaves(
 ) -> None:
     """Write the position of the leaf that each of the first `n_lanes` rows of the tile ends in."""
     first_segment, last_segment = forest.trees[tree].first_segment, forest.trees[tree].last_segment
-    if n_lanes < _FEWEST_LANES or first_segment == last_segment:
+    if n_lanes < FEWEST_LANES or first_segment == last_segment:
         _walk(forest, forest.trees[tree].root, tiles, tile, n_lanes, bits, positions)
         return
     for segment in range(last_segment - 1, first_segment - 1, -1):
@@ -221,7 +221,7 @@ def add_scores(
         start = np.uint64(first_row) + tile * np.uint64(LANES)
         n_lanes = min(LANES, last_row - np.int64(start))
         for tree in range(first_tree, last_tree):
-            _find_leaves(forest, tree, tiles, tile, n_lanes, bits, positions)
+            find_leaves(forest, tree, tiles, tile, n_lanes, bits, positions)
             output = np.uint64(tree % scores.shape[0])
             for lane in range(np.uint64(n_lanes)):
                 scores[output, start + lane] += leaf_value[np.uint64(np.uint32(positions[lane]))]
@@ -239,6 +239,6 @@ def write_leaves(
         start = np.uint64(first_row) + tile * np.uint64(LANES)
         n_lanes = min(LANES, last_row - np.int64(start))
         for tree in range(len(forest.trees)):
-            _find_leaves(forest, tree, tiles, tile, n_lanes, bits, positions)
+            find_leaves(forest, tree, tiles, tile, n_lanes, bits, positions)
             for lane in range(np.uint64(n_lanes)):
                 leaves[start + lane, tree] = leaf_number[np.uint64(np.uint32(positions[lane]))]

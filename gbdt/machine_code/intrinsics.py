@@ -175,3 +175,98 @@ def exchange(typing_context: Any, shared: Any, position: Any, value: Any) -> Any
 def _pointer(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
     array = context.make_array(signature.args[0])(context, builder, arguments[0])
     return cgutils.gep(builder, array.data, arguments[1])
+
+
+# Rows that `lowest_leaves` works on, in registers of so many bytes.
+_LANES, _LANES_PER_REGISTER = 128, 32
+
+
+@intrinsic
+def lowest_leaves(
+    typing_context: Any, starts: Any, first_plane: Any, last_plane: Any, comparisons: Any, ranks: Any, leaves: Any
+) -> Any:
+    """Write to leaves[lane] which leaf of a tree each of 128 rows ends in; see `dmlgbm.gbdt.kernels.ranked_predict`.
+
+    A byte of a *plane* has one bit for each of eight neighbouring leaves. Loops of numba store and load the bytes of
+    all rows at every comparison, and find the lowest bits one by one; here all of it stays in registers (1.2 instead of
+    7 ns a row and tree).
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        addresses = [
+            context.make_array(signature.args[k])(context, builder, arguments[k]).data if k not in (1, 2) else None
+            for k in range(len(arguments))
+        ]
+        _LowestLeaves(builder, addresses).write(arguments[1], arguments[2])
+        return context.get_dummy_value()
+
+    return types.void(starts, types.int64, types.int64, comparisons, ranks, leaves), generate
+
+
+class _LowestLeaves:
+    """Builds the code of `lowest_leaves`."""
+
+    def __init__(self, builder: Any, addresses: list[Any]) -> None:
+        self._builder = builder
+        byte = ir.IntType(8)
+        self._bytes = ir.VectorType(byte, _LANES_PER_REGISTER)
+        self._starts = addresses[0]
+        self._comparisons, self._ranks, self._leaves = (
+            builder.bitcast(address, byte.as_pointer()) for address in addresses[3:]
+        )
+        self._registers = range(_LANES // _LANES_PER_REGISTER)
+
+    def write(self, first_plane: Any, last_plane: Any) -> None:
+        builder, number = self._builder, ir.IntType(64)
+        lowest, before, plane = ([self._variable(0) for _ in self._registers] for _ in range(3))
+        with cgutils.for_range(builder, builder.sub(last_plane, first_plane)) as loop:
+            # The last plane first: an earlier one with a bit left takes its place.
+            within_tree = builder.sub(builder.sub(builder.sub(last_plane, first_plane), loop.index), number(1))
+            position = builder.add(first_plane, within_tree)
+            self._clear_bits(position, plane)
+            n_before = self._everywhere(builder.trunc(builder.shl(within_tree, number(3)), ir.IntType(8)))
+            for k in self._registers:
+                left = builder.load(plane[k])
+                has_bit = builder.icmp_unsigned("!=", left, self._bytes([0] * _LANES_PER_REGISTER))
+                builder.store(builder.select(has_bit, left, builder.load(lowest[k])), lowest[k])
+                builder.store(builder.select(has_bit, n_before, builder.load(before[k])), before[k])
+        count_zeros = cgutils.get_or_insert_function(
+            builder.module, ir.FunctionType(self._bytes, [self._bytes, ir.IntType(1)]), "llvm.cttz.v32i8"
+        )
+        for k in self._registers:
+            zeros = builder.call(count_zeros, [builder.load(lowest[k]), ir.IntType(1)(0)])
+            leaf = builder.add(builder.load(before[k]), zeros)
+            builder.store(leaf, self._register_at(self._leaves, number(0), k), align=1)
+
+    def _clear_bits(self, position: Any, plane: list[Any]) -> None:
+        """Leave the bits of the leaves that a row may end in, by the comparisons of this plane."""
+        builder, number = self._builder, ir.IntType(64)
+        for k in self._registers:
+            builder.store(self._bytes([-1] * _LANES_PER_REGISTER), plane[k])
+        first = builder.load(builder.gep(self._starts, [position]))
+        last = builder.load(builder.gep(self._starts, [builder.add(position, number(1))]))
+        with cgutils.for_range_slice(builder, first, last, number(1), number) as (index, _):
+            comparison = builder.gep(self._comparisons, [builder.shl(index, number(3))])
+            row = builder.zext(builder.load(builder.bitcast(comparison, ir.IntType(32).as_pointer())), number)
+            beyond = self._everywhere(builder.load(builder.gep(comparison, [number(4)])))
+            kept = self._everywhere(builder.load(builder.gep(comparison, [number(5)])))
+            for k in self._registers:
+                ranks = builder.load(self._register_at(self._ranks, row, k), align=1)
+                goes_left = builder.sext(builder.icmp_signed(">", beyond, ranks), self._bytes)
+                left = builder.and_(builder.load(plane[k]), builder.or_(kept, goes_left))
+                builder.store(left, plane[k])
+
+    def _variable(self, value: int) -> Any:
+        """A place that the code generator turns into a register."""
+        place = cgutils.alloca_once(self._builder, self._bytes)
+        self._builder.store(self._bytes([value] * _LANES_PER_REGISTER), place)
+        return place
+
+    def _everywhere(self, value: Any) -> Any:
+        single = self._builder.insert_element(self._bytes(ir.Undefined), value, ir.IntType(32)(0))
+        places = ir.VectorType(ir.IntType(32), _LANES_PER_REGISTER)
+        return self._builder.shuffle_vector(single, self._bytes(ir.Undefined), places([0] * _LANES_PER_REGISTER))
+
+    def _register_at(self, base: Any, offset: Any, register: int) -> Any:
+        address = self._builder.gep(base, [self._builder.add(offset, ir.IntType(64)(register * _LANES_PER_REGISTER))])
+        return self._builder.bitcast(address, self._bytes.as_pointer())

@@ -7,6 +7,7 @@ tree order, in float64, whatever the tile, block, thread or input type: equal ro
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +30,8 @@ from dmlgbm.gbdt.kernels.predict import (
     fill_masks,
     write_leaves,
 )
+from dmlgbm.gbdt.kernels.ranked_predict import RankedForest, add_ranked_scores
+from dmlgbm.gbdt.model.ranked_forest import RankedTrees
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.threads import Workers
 
@@ -42,6 +45,8 @@ _MOST_MASKS_PER_TREE = 4096
 _VALUES_PER_BLOCK = 1 << 16
 _FEWEST_ROWS_PER_BLOCK, _MOST_ROWS_PER_BLOCK = 4 * LANES, 32 * LANES
 _CACHE_LINE = 64
+# Rows below which the layout for ranks takes longer to make than it saves.
+_ROWS_WORTH_RANKS = 1_000
 # Rows times trees below which another thread does not pay.
 _VISITS_WORTH_A_THREAD = 50_000
 
@@ -56,9 +61,11 @@ class Forest:
         n_features: int,
         used_features: npt.NDArray[np.int64],
         category_counts: Mapping[int, int],
+        walked: bool,
     ) -> None:
         self._arrays = arrays
         self._n_features = n_features
+        self._walked = walked
         self._used_features = [int(feature) for feature in used_features]
         self._category_counts = category_counts
         self.n_outputs = n_outputs
@@ -82,7 +89,7 @@ class Forest:
         used_features, slot = np.unique(feature, return_inverse=True)
         category_counts = np.array([categorical_sizes.get(int(f), -1) for f in used_features], np.int64)
         arrays = _forest_arrays(trees, slot, category_counts, walked)
-        return cls(arrays, n_outputs, n_features, used_features, dict(categorical_sizes))
+        return cls(arrays, n_outputs, n_features, used_features, dict(categorical_sizes), walked)
 
     def raw_scores(
         self,
@@ -132,12 +139,26 @@ class Forest:
         self, table: Table, scores: npt.NDArray[np.float64], first_tree: int, last_tree: int, workers: Workers
     ) -> None:
         columns = self._used_columns(table)
+        ranked = self._ranked_if_worth_it(table.n_rows, last_tree - first_tree)
 
         def score_rows(start: int, stop: int) -> None:
             for first_row, last_row, tiles in self._blocks(columns, start, stop):
-                add_scores(self._arrays, tiles, first_tree, last_tree, first_row, last_row, scores)
+                if ranked is None:
+                    add_scores(self._arrays, tiles, first_tree, last_tree, first_row, last_row, scores)
+                else:
+                    add_ranked_scores(self._arrays, ranked, tiles, first_tree, last_tree, first_row, last_row, scores)
 
         workers.run_ranges(score_rows, table.n_rows, _rows_worth_a_thread(last_tree - first_tree))
+
+    @cached_property
+    def _ranked(self) -> RankedTrees:
+        return RankedTrees.of(self._arrays)
+
+    def _ranked_if_worth_it(self, n_rows: int, n_trees: int) -> RankedForest | None:
+        """What ranks the rows, if they are many enough to lay it out, and the trees to rank every row."""
+        if self._walked or (n_rows < _ROWS_WORTH_RANKS and "_ranked" not in vars(self)):
+            return None
+        return self._ranked.arrays if n_trees >= self._ranked.fewest_trees else None
 
     def _used_columns(self, table: Table) -> list[Column]:
         if table.n_features != self._n_features:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +14,10 @@ from hypothesis import strategies as st
 
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, NumericColumn, SparseColumn, Table
 from dmlgbm.gbdt.kernels.predict import LANES
+from dmlgbm.gbdt.kernels.ranked_predict import RANKED_COMPARISON
+from dmlgbm.gbdt.machine_code import intrinsics
 from dmlgbm.gbdt.model import forest as forest_module
+from dmlgbm.gbdt.model import ranked_forest as ranked_module
 from dmlgbm.gbdt.model.forest import Forest
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.threads import Workers
@@ -138,6 +142,78 @@ def test_trees_laid_out_to_be_walked_give_the_same_bits(n_trees: int, n_rows: in
     walked = Forest.from_trees(trees, 2, N_FEATURES, CATEGORY_COUNTS, walked=True)
     assert same_bits(scores_of(walked, table), scores_of(forest_of(trees, 2), table))
     np.testing.assert_array_equal(leaves_of(walked, table), leaves_of(forest_of(trees, 2), table))
+
+
+@pytest.fixture
+def ranks_always(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Predictions rank the rows, however few they are and however few trees look at the ranks."""
+    monkeypatch.setattr(forest_module, "_ROWS_WORTH_RANKS", 0)
+    monkeypatch.setattr(ranked_module, "_GAIN_OF_TREE", math.inf)
+
+
+def numeric_trees(random: np.random.Generator, leaves: Sequence[int]) -> list[Tree]:
+    return [random_tree(random, n_leaves, range(N_NUMERIC)) for n_leaves in leaves]
+
+
+@pytest.mark.usefixtures("ranks_always")
+@pytest.mark.parametrize("n_rows", ODD_SIZES)
+@pytest.mark.parametrize("n_outputs", [1, 3])
+def test_ranks_give_the_bits_of_values(n_rows: int, n_outputs: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    random = np.random.default_rng(n_rows)
+    # 8 and 9 leaves: one full plane, and one leaf in the next; 256 and 257: all planes that there can be, and no plane.
+    trees = numeric_trees(random, (1, 2, 8, 9, 31, 64, 65, 255, 256, 257)) + random_trees(random, 5)
+    table = table_of(random_rows(random, n_rows))
+    forest = forest_of(trees, n_outputs)
+    ranked = forest._ranked_if_worth_it(n_rows, len(trees))
+    assert ranked is not None
+    assert np.diff(ranked.first_plane)[:10].tolist() == [1, 1, 1, 2, 4, 8, 9, 32, 32, 0]
+    scores = scores_of(forest, table)
+    monkeypatch.setattr(forest_module, "_ROWS_WORTH_RANKS", 1_000_000)
+    by_values = forest_of(trees, n_outputs)
+    assert by_values._ranked_if_worth_it(n_rows, len(trees)) is None
+    assert same_bits(scores, scores_of(by_values, table))
+
+
+@pytest.mark.usefixtures("ranks_always")
+@pytest.mark.parametrize("n_thresholds", [1, 4, 5, 48, 49, 254, 255, 256, 600])
+def test_values_at_beside_and_between_any_number_of_thresholds(n_thresholds: int) -> None:
+    random = np.random.default_rng(n_thresholds)
+    thresholds = np.sort(random.normal(size=n_thresholds))
+    trees = []
+    for start in range(0, n_thresholds, 60):
+        some = thresholds[start : start + 60]
+        tree = random_tree(random, len(some) + 1, [0])
+        trees += [replace(tree, threshold=some), replace(tree, threshold=some[::-1])]
+    values = np.concatenate(
+        [thresholds, np.nextafter(thresholds, np.inf), np.nextafter(thresholds, -np.inf), VALUES, [np.nan]]
+    )
+    columns = [NumericColumn(values)] * N_NUMERIC + [CategoricalColumn(np.zeros(len(values), int), (0,))] * 2
+    expected = [naive.raw_scores(trees, [value] * N_FEATURES, [0.0], 0, len(trees)) for value in values.tolist()]
+    forest = forest_of(trees)
+    with Workers(1) as workers:
+        scores = forest.raw_scores(Table(tuple(columns), len(values)), np.zeros(1), workers=workers)
+    assert "_ranked" in vars(forest)
+    assert same_bits(scores, np.array(expected).T.copy())
+
+
+def test_few_rows_or_few_trees_are_not_ranked() -> None:
+    random = np.random.default_rng(0)
+    few, many = forest_of(numeric_trees(random, [60])), forest_of(numeric_trees(random, [60] * 40))
+    assert few._ranked_if_worth_it(1_000_000, 1) is None
+    assert many._ranked_if_worth_it(20, 40) is None
+    assert many._ranked_if_worth_it(1_000_000, 40) is not None
+    assert many._ranked_if_worth_it(20, 40) is not None, "what is laid out already costs nothing"
+    assert many._ranked_if_worth_it(1_000_000, 1) is None
+    assert forest_of([])._ranked_if_worth_it(1_000_000, 0) is not None
+    with Workers(1) as workers:
+        table = table_of(random_rows(random, 1_500))
+        assert forest_of([]).raw_scores(table, np.ones(1), workers=workers).tolist() == [[1.0] * 1_500]
+
+
+def test_code_for_ranks_is_made_for_the_rows_of_a_tile() -> None:
+    assert intrinsics._LANES == LANES
+    assert [RANKED_COMPARISON.fields[name][1] for name in ("first_rank", "beyond", "kept")] == [0, 4, 5]  # type: ignore[index]
+    assert RANKED_COMPARISON.itemsize == 8
 
 
 def test_more_leaves_than_are_worth_comparing() -> None:
