@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Literal
+from functools import cached_property
+from typing import Any, Literal
 
 import numpy as np
 
@@ -34,22 +35,38 @@ class Columns:
     def encode(self, table: Table, handle_unknown: Literal["missing", "error"]) -> Table:
         """The table with its categories numbered as they are here; unknown ones are missing, or an error."""
         columns = tuple(
-            column if known is None else _encoded(column, known, table.name_of(feature), handle_unknown)
-            for feature, (column, known) in enumerate(zip(table.columns, self.categories, strict=True))
+            column if codes is None else _encoded(column, codes, table.name_of(feature), handle_unknown)
+            for feature, (column, codes) in enumerate(zip(table.columns, self._known, strict=True))
         )
         return replace(table, columns=columns)
 
+    @cached_property
+    def _known(self) -> tuple[_KnownCategories | None, ...]:
+        return tuple(None if known is None else _KnownCategories(known) for known in self.categories)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Everything but what is made again on first use."""
+        return {"names": self.names, "categories": self.categories}
+
+
+class _KnownCategories:
+    """The categories of a column, and what is looked up among them for every table."""
+
+    def __init__(self, categories: tuple[Category, ...]) -> None:
+        self.categories = categories
+        self.code_of = {category: code for code, category in enumerate(categories)}
+        self.is_text = {isinstance(category, str) for category in categories}
+
 
 def _encoded(
-    column: Column, known: tuple[Category, ...], label: str, handle_unknown: Literal["missing", "error"]
+    column: Column, known: _KnownCategories, label: str, handle_unknown: Literal["missing", "error"]
 ) -> CategoricalColumn:
     if not isinstance(column, CategoricalColumn):
         raise TypeError(f"column {label} was categorical when the model was trained, but now holds numbers.")
-    if column.categories == known:
+    if column.categories == known.categories:
         return column
-    _check_same_kind(column.categories, known, label)
-    code_of = {category: code for code, category in enumerate(known)}
-    codes = np.array([code_of.get(category, -1) for category in column.categories] + [-1], np.int32)
+    _check_same_kind({isinstance(category, str) for category in column.categories}, known.is_text, label)
+    codes = np.array([known.code_of.get(category, -1) for category in column.categories] + [-1], np.int32)
     present = np.unique(column.codes)
     unknown = [column.categories[code] for code in present if code >= 0 and codes[code] < 0]
     if unknown and handle_unknown == "error":
@@ -57,18 +74,14 @@ def _encoded(
             f"column {label} has the category {unknown[0]!r}, which training did not see; "
             'handle_unknown="missing" treats such values as missing.'
         )
-    return CategoricalColumn(codes[column.codes], known)
+    return CategoricalColumn(codes[column.codes], known.categories)
 
 
-def _check_same_kind(categories: tuple[Category, ...], known: tuple[Category, ...], label: str) -> None:
+def _check_same_kind(now_text: set[bool], then_text: set[bool], label: str) -> None:
     """Text never equals a number: all values would silently count as unknown."""
-    now_text = [isinstance(category, str) for category in categories]
-    then_text = [isinstance(category, str) for category in known]
-    if not now_text or not then_text:
-        return
-    if all(then_text) and not any(now_text):
+    if then_text == {True} and now_text == {False}:
         raise TypeError(f"column {label} held text when the model was trained, but now holds numbers: pass it as text.")
-    if all(now_text) and not any(then_text):
+    if then_text == {False} and now_text == {True}:
         raise TypeError(
             f"column {label} held numbers when the model was trained, but now holds text: pass it as numbers."
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from dmlgbm.gbdt.data.table import Column, Table
@@ -30,12 +31,14 @@ def table_from(
     categorical_feature: CategoricalFeature = "auto",
     name: str = "X",
     names: tuple[str, ...] | None = None,
+    only_present: bool = False,
 ) -> Table:
     """X as a table; columns of numbers listed in `categorical_feature` become categorical.
 
-    `name` is for messages, `names` are those of the columns of an array.
+    `name` is for messages, `names` are those of the columns of an array. With `only_present`, categories that a type
+    lists but no row has may be left out: to predict a few rows nobody asks for them, and there may be thousands.
     """
-    source, raw_names, columns_of = _source_of(X, name)
+    source, raw_names, columns_of = _source_of(X, name, only_present)
     n_rows, n_features = _two_dimensions(source.shape, name)
     names = feature_names(raw_names, name) if names is None else given_names(names, raw_names, n_features, name)
     labels = column_labels(names, name)
@@ -58,12 +61,12 @@ def listed_categories(X: Any) -> frozenset[int]:
     return frozenset(position for position, each in enumerate(types) if str(each).lower().startswith(_TYPES_WITH_LISTS))
 
 
-def _source_of(X: Any, name: str) -> tuple[Any, Iterable[object], _Reader]:
+def _source_of(X: Any, name: str, only_present: bool) -> tuple[Any, Iterable[object], _Reader]:
     """Something with a shape, its column names, and the function that reads its columns."""
     if _is_instance(X, "pandas", "DataFrame"):
         from dmlgbm.sklearn_api.tables import pandas_frames
 
-        return X, X.columns.tolist(), pandas_frames.columns_of
+        return X, X.columns.tolist(), partial(pandas_frames.columns_of, only_present=only_present)
     if _is_instance(X, "polars", "DataFrame"):
         from dmlgbm.sklearn_api.tables import polars_frames
 

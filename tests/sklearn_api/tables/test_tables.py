@@ -701,3 +701,42 @@ def test_lazy_polars_frame_is_refused_with_the_way_out() -> None:
     frame = pl.LazyFrame({"a": [1.0, 2.0]})
     with pytest.raises(TypeError, match=r"X is a polars LazyFrame.*X\.collect\(\)"):
         table_from(frame)
+
+
+def test_frames_are_read_alike_where_pandas_gives_series_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    frame = pd.DataFrame(
+        {
+            "number": [1.5, np.nan, 3.0],
+            "whole": [1, 2, 3],
+            "flag": [True, False, True],
+            "text": ["b", None, "a"],
+            "mixed": pd.Series([1, 2.5, None], dtype=object),
+            "category": pd.Categorical(["y", "x", None], ["x", "y", "z"]),
+            "day": pd.to_datetime(["2020-01-01", None, "2021-05-05"]),
+            "zoned": pd.to_datetime(["2020-01-01", None, "2021-05-05"]).tz_localize("Europe/Berlin"),
+            "span": pd.to_timedelta([1, 2, None], "s"),
+            "nullable": pd.array([1, None, 3], "Int64"),
+            "sparse": pd.arrays.SparseArray([0.0, 0.0, 1.0]),
+        }
+    )
+    read = table_from(frame)
+    assert hasattr(frame, "_iter_column_arrays"), "this version of pandas is read column by column"
+    monkeypatch.delattr(pd.DataFrame, "_iter_column_arrays")
+    again = table_from(frame)
+    for one, other in zip(read.columns, again.columns, strict=True):
+        assert type(one) is type(other)
+        assert [np.asarray(part).tobytes() for part in vars(one).values()] == [
+            np.asarray(part).tobytes() for part in vars(other).values()
+        ]
+
+
+@pytest.mark.parametrize("codes", [[2], [-1], [0], [3, -1, 3], [1, 2, 3, 0]])
+def test_few_rows_are_read_with_the_categories_that_they_have(codes: list[int]) -> None:
+    frame = pd.DataFrame({"c": pd.Categorical.from_codes(codes, ["d", "c", "b", "a"])})
+    (column,), (whole,) = table_from(frame, only_present=True).columns, table_from(frame).columns
+    assert isinstance(column, CategoricalColumn)
+    assert isinstance(whole, CategoricalColumn)
+    assert whole.categories == ("d", "c", "b", "a")
+    written = [None if code < 0 else column.categories[code] for code in column.codes.tolist()]
+    assert written == [None if code < 0 else whole.categories[code] for code in codes]
+    assert set(column.categories) <= {"d", *(name for name in written if name is not None)} or len(codes) == 4
