@@ -31,7 +31,9 @@ from dmlgbm.gbdt.kernels.predict import (
     write_leaves,
 )
 from dmlgbm.gbdt.kernels.ranked_predict import RankedForest, add_ranked_scores
+from dmlgbm.gbdt.kernels.tiles import fill_tiles
 from dmlgbm.gbdt.model.ranked_forest import RankedTrees
+from dmlgbm.gbdt.model.row_major import RowMajor
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.threads import Workers
 
@@ -187,8 +189,13 @@ class Forest:
             tiles[0, :, : stop - start] = [_slot_values(*slot, start, stop) for slot in slots]
             yield start, stop, tiles
             return
+        row_major = RowMajor.of(columns)
         for first_row in range(start, stop, n_tiles * LANES):
             last_row = min(first_row + n_tiles * LANES, stop)
+            if row_major is not None:
+                fill_tiles(row_major.matrix, row_major.columns, first_row, last_row, tiles)
+                yield first_row, last_row, tiles
+                continue
             for slot, column in enumerate(columns):
                 _fill_lanes(tiles[:, slot], _slot_values(column, n_categories[slot], first_row, last_row))
             yield first_row, last_row, tiles

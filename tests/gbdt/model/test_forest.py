@@ -19,6 +19,7 @@ from dmlgbm.gbdt.machine_code import intrinsics
 from dmlgbm.gbdt.model import forest as forest_module
 from dmlgbm.gbdt.model import ranked_forest as ranked_module
 from dmlgbm.gbdt.model.forest import Forest
+from dmlgbm.gbdt.model.row_major import RowMajor
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.threads import Workers
 from tests.reference import predict as naive
@@ -258,6 +259,43 @@ def test_type_and_memory_order_of_the_input_do_not_matter(dtype: type, order: st
     forest, rows = forest_of(random_trees(random, 9)), random_rows(random, 300)
     expected = scores_of(forest, table_of(rows))
     assert same_bits(scores_of(forest, table_of(np.array(rows, dtype, order=order))), expected)  # type: ignore[call-overload]
+
+
+@pytest.mark.parametrize("n_rows", [LANES, 2 * LANES + 9, 700])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_views_of_one_matrix_are_read_row_by_row(n_rows: int, dtype: type) -> None:
+    random = np.random.default_rng(n_rows)
+    wide = np.zeros((2 * n_rows, 9), dtype)
+    rows = random_rows(random, n_rows)
+    wide[::2, [7, 1, 2, 4]] = rows[:, :N_NUMERIC]
+    trees = [random_tree(random, 40, range(N_NUMERIC)) for _ in range(9)]
+    views = [NumericColumn(wide[::2, column]) for column in (7, 1, 2, 4)]
+    row_major = RowMajor.of(views)
+    assert row_major is not None
+    np.testing.assert_array_equal(row_major.matrix[:, row_major.columns], rows[:, :N_NUMERIC])
+    table = table_of(rows)
+    viewed = Table((*views, *table.columns[N_NUMERIC:]), n_rows)
+    assert same_bits(scores_of(forest_of(trees), viewed), scores_of(forest_of(trees), table))
+    np.testing.assert_array_equal(leaves_of(forest_of(trees), viewed), leaves_of(forest_of(trees), table))
+
+
+def test_columns_that_are_no_rows_of_one_matrix_are_read_one_by_one() -> None:
+    matrix, other = np.zeros((6, 4)), np.zeros((6, 4))
+    assert RowMajor.of([NumericColumn(matrix[:, 0]), NumericColumn(matrix[:, 1])]) is not None
+    column_major = np.zeros((6, 4), order="F")
+    for columns in (
+        [],
+        [NumericColumn(matrix[:, 0])],
+        [NumericColumn(matrix[:, 0]), NumericColumn(other[:, 1])],
+        [NumericColumn(matrix[:, 0]), NumericColumn(np.zeros(6))],
+        [NumericColumn(matrix[:, 0]), NumericColumn(matrix[:, 1], np.zeros(6, bool))],
+        [NumericColumn(matrix[:3, 0]), NumericColumn(matrix[3:, 1])],
+        [NumericColumn(matrix[:, 0]), NumericColumn(matrix[::-1, 1])],
+        [NumericColumn(matrix[:, 0]), CategoricalColumn(np.zeros(6, int), (1,))],
+        [NumericColumn(column_major[:, 0]), NumericColumn(column_major[:, 1])],
+        [NumericColumn(matrix.view(np.int64)[:, 0]), NumericColumn(matrix.view(np.int64)[:, 1])],
+    ):
+        assert RowMajor.of(columns) is None
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.int64])
