@@ -24,6 +24,7 @@ _QUERY_ROWS = 20
 _MANY_CATEGORIES = 40
 # As many cells as it takes for threads to share the work on one tree.
 _ROWS_FOR_THREADS, _FEATURES_FOR_THREADS = 100_000, 20
+_ROWS_FOR_RANKS = 12_000
 _SPARSE_FEATURES = 40
 _SECONDS_TO_COMPILE = 600.0
 _ADDED_UP = ("int64", "uint64", "uint8", "float64", "float32")
@@ -183,7 +184,7 @@ def _many_trees() -> None:
     """As many trees and rows as it takes to compare ranks instead of values."""
     features, target = _rows()
     model = _regressor(n_estimators=40).fit(features, target)
-    model.predict(features.repeat(2, axis=0))
+    model.predict(features.repeat(_ROWS_FOR_RANKS // _N_ROWS, axis=0))
 
 
 def _two_threads() -> None:

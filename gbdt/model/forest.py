@@ -47,8 +47,8 @@ _MOST_MASKS_PER_TREE = 4096
 _VALUES_PER_BLOCK = 1 << 16
 _FEWEST_ROWS_PER_BLOCK, _MOST_ROWS_PER_BLOCK = 4 * LANES, 32 * LANES
 _CACHE_LINE = 64
-# Rows below which the layout for ranks takes longer to make than it saves.
-_ROWS_WORTH_RANKS = 1_000
+# Rows after which the layout for ranks has saved the time to make it (2.6 ms for 50 trees of 63 leaves).
+_ROWS_WORTH_RANKS = 8_000
 # Rows times trees below which another thread does not pay.
 _VISITS_WORTH_A_THREAD = 50_000
 
@@ -68,6 +68,7 @@ class Forest:
         self._arrays = arrays
         self._n_features = n_features
         self._walked = walked
+        self._n_rows_so_far = 0
         self._used_features = [int(feature) for feature in used_features]
         self._category_counts = category_counts
         self.n_outputs = n_outputs
@@ -157,8 +158,9 @@ class Forest:
         return RankedTrees.of(self._arrays)
 
     def _ranked_if_worth_it(self, n_rows: int, n_trees: int) -> RankedForest | None:
-        """What ranks the rows, if they are many enough to lay it out, and the trees to rank every row."""
-        if self._walked or (n_rows < _ROWS_WORTH_RANKS and "_ranked" not in vars(self)):
+        """What ranks the rows, if the trees are many enough for that, and all rows so far to lay it out."""
+        self._n_rows_so_far += n_rows
+        if self._walked or self._n_rows_so_far < _ROWS_WORTH_RANKS:
             return None
         return self._ranked.arrays if n_trees >= self._ranked.fewest_trees else None
 

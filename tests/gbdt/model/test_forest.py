@@ -204,11 +204,13 @@ def test_few_rows_or_few_trees_are_not_ranked() -> None:
     assert many._ranked_if_worth_it(20, 40) is None
     assert many._ranked_if_worth_it(1_000_000, 40) is not None
     assert many._ranked_if_worth_it(20, 40) is not None, "what is laid out already costs nothing"
+    often = forest_of(numeric_trees(random, [60] * 40))
+    assert [often._ranked_if_worth_it(3_000, 40) is not None for _ in range(4)] == [False, False, True, True]
     assert many._ranked_if_worth_it(1_000_000, 1) is None
     assert forest_of([])._ranked_if_worth_it(1_000_000, 0) is not None
     with Workers(1) as workers:
-        table = table_of(random_rows(random, 1_500))
-        assert forest_of([]).raw_scores(table, np.ones(1), workers=workers).tolist() == [[1.0] * 1_500]
+        table = table_of(random_rows(random, 9_000))
+        assert forest_of([]).raw_scores(table, np.ones(1), workers=workers).tolist() == [[1.0] * 9_000]
 
 
 def test_code_for_ranks_is_made_for_the_rows_of_a_tile() -> None:
