@@ -28,6 +28,8 @@ class RowMajor(NamedTuple):
         first = values[0] if len(values) == len(columns) else None
         if first is None or first.base is None or first.dtype not in _READ or first.strides[0] <= first.itemsize:
             return None
+        if not first.flags.aligned:  # as arrays may be that came in a message; kernels do not read them
+            return None
         like_first = (first.dtype, first.strides, first.base)
         if any((each.dtype, each.strides) != like_first[:2] or each.base is not first.base for each in values):
             return None

@@ -285,6 +285,7 @@ def test_columns_that_are_no_rows_of_one_matrix_are_read_one_by_one() -> None:
     matrix, other = np.zeros((6, 4)), np.zeros((6, 4))
     assert RowMajor.of([NumericColumn(matrix[:, 0]), NumericColumn(matrix[:, 1])]) is not None
     column_major = np.zeros((6, 4), order="F")
+    unaligned = np.zeros(6 * 4 * 8 + 1, np.uint8)[1:].view(np.float64).reshape(6, 4)
     for columns in (
         [],
         [NumericColumn(matrix[:, 0])],
@@ -295,9 +296,19 @@ def test_columns_that_are_no_rows_of_one_matrix_are_read_one_by_one() -> None:
         [NumericColumn(matrix[:, 0]), NumericColumn(matrix[::-1, 1])],
         [NumericColumn(matrix[:, 0]), CategoricalColumn(np.zeros(6, int), (1,))],
         [NumericColumn(column_major[:, 0]), NumericColumn(column_major[:, 1])],
+        [NumericColumn(unaligned[:, 0]), NumericColumn(unaligned[:, 1])],
         [NumericColumn(matrix.view(np.int64)[:, 0]), NumericColumn(matrix.view(np.int64)[:, 1])],
     ):
         assert RowMajor.of(columns) is None
+
+
+def test_rows_that_are_not_aligned_are_read() -> None:
+    random = np.random.default_rng(3)
+    trees, rows = [random_tree(random, 40, range(N_NUMERIC)) for _ in range(9)], random_rows(random, 300)
+    unaligned = np.zeros(rows.nbytes + 1, np.uint8)[1:].view(np.float64).reshape(rows.shape)
+    unaligned[:] = rows
+    assert not unaligned.flags.aligned
+    assert same_bits(scores_of(forest_of(trees), table_of(unaligned)), scores_of(forest_of(trees), table_of(rows)))
 
 
 @pytest.mark.parametrize("dtype", [np.bool_, np.uint8, np.int32, np.int64])
