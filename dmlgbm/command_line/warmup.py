@@ -183,8 +183,12 @@ def _many_leaves() -> None:
 def _many_trees() -> None:
     """As many trees and rows as it takes to compare ranks instead of values."""
     features, target = _rows()
-    model = _regressor(n_estimators=40).fit(features, target)
-    model.predict(features.repeat(_ROWS_FOR_RANKS // _N_ROWS, axis=0))
+    labels = (target > -0.3).astype("int64") + (target > 0.4)
+    for model in (
+        _regressor(n_estimators=40).fit(features, target),
+        _classifier(n_estimators=40).fit(features, labels),
+    ):
+        model.predict(features.repeat(_ROWS_FOR_RANKS // _N_ROWS, axis=0))
 
 
 def _two_threads() -> None:

@@ -51,6 +51,8 @@ _CACHE_LINE = 64
 _ROWS_WORTH_RANKS = 8_000
 # Rows times trees below which another thread does not pay.
 _VISITS_WORTH_A_THREAD = 50_000
+# Trees that are looked at by ranks in the time of one.
+_RANKED_IN_TIME_OF_ONE = 3
 
 
 class Forest:
@@ -151,7 +153,9 @@ class Forest:
                 else:
                     add_ranked_scores(self._arrays, ranked, tiles, first_tree, last_tree, first_row, last_row, scores)
 
-        workers.run_ranges(score_rows, table.n_rows, _rows_worth_a_thread(last_tree - first_tree))
+        n_trees = last_tree - first_tree
+        worth_a_thread = _rows_worth_a_thread(n_trees if ranked is None else n_trees // _RANKED_IN_TIME_OF_ONE)
+        workers.run_ranges(score_rows, table.n_rows, worth_a_thread)
 
     @cached_property
     def _ranked(self) -> RankedTrees:

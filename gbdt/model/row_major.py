@@ -35,10 +35,12 @@ class RowMajor(NamedTuple):
             return None
         addresses = np.array([each.__array_interface__["data"][0] for each in values], np.int64)
         offsets, odd = np.divmod(addresses - addresses.min(), first.itemsize)
-        width = int(offsets.max()) + 1
+        width, rest = divmod(first.strides[0], first.itemsize)
         # All columns of one matrix lie within the step from a row to the next.
-        if odd.any() or width * first.itemsize > first.strides[0]:
+        if rest or odd.any() or int(offsets.max()) >= width:
             return None
+        # Whole steps, so that every matrix is contiguous to the kernel and none compiles it again. What lies behind the
+        # last column it does not read.
         shape, strides = (len(first), width), (first.strides[0], first.itemsize)
         matrix = np.lib.stride_tricks.as_strided(values[int(offsets.argmin())], shape, strides, writeable=False)
         return cls(matrix, offsets.astype(np.uint32))
