@@ -23,7 +23,7 @@ SHARED_PARTS_TAKEN, SHARED_PARTS_DONE, N_SHARING, IMPLICIT_GOES_LEFT, ROWS_WORTH
 MAX_PARTS = 64
 N_SHARED_WORDS = FIRST_PART + MAX_PARTS
 
-# A look takes 20 to 40 ns, nearly all of them in `relax`. Most waits take some microseconds, and that for the next small
+# A look takes 20 to 40 ns, nearly all in `relax`. Most waits take some microseconds, and that for the next small
 # tree 200 to 300: who has gone to sleep comes too late for it.
 _LOOKS_BEFORE_SLEEP = 8_000
 _FIRST_PAUSE, _LONGEST_PAUSE = 30, 1_000  # microseconds
