@@ -230,7 +230,7 @@ def boost(
             break
         new_trees = run.iterate(start.n_iterations + iteration - 1)
         trees.extend(new_trees)
-        latest = _with_trees(start, new_trees)
+        latest = _with_trees(start, new_trees) if evaluators or on_iteration is not None else start
         measured = [evaluation for evaluator in evaluators for evaluation in evaluator.evaluate(latest)]
         reason = _noted(history, stopping, start.n_iterations + iteration, measured)
         if on_iteration is not None and exchange.leads:

@@ -120,6 +120,8 @@ class TreeGrower:
         self._buffers = [search_buffers(dataset, parameters.num_leaves) for _ in range(n_threads)]
         self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self._followers: list[Thread] = []
+        n_free = len(self._space.free_slots) - 1
+        self._all_slots_free = np.arange(n_free, 0, -1)
         # By far the largest kernels: on a new machine they are compiled while gradients are computed.
         prepare(lead_tree, self._space, self._buffers[0])
         self._lead: Callable[..., Any] | None = None
@@ -177,8 +179,8 @@ class TreeGrower:
     def _clear_state(self) -> None:
         space = self._space
         space.tree.nodes["state"] = 0
-        n_free = len(space.free_slots) - 1
-        space.free_slots[:n_free] = np.arange(n_free, 0, -1)
+        n_free = len(self._all_slots_free)
+        space.free_slots[:n_free] = self._all_slots_free
         space.shared[:] = 0
         space.shared[N_IN_FLIGHT], space.shared[N_FREE] = 1, n_free
         space.shared[ROWS_WORTH_SHARING] = _ROWS_WORTH_SHARING

@@ -10,8 +10,8 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_weights import Repeats
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
 from dmlgbm.gbdt.growth.quantisation import Quantised
-from dmlgbm.gbdt.kernels.layout import NodeRows
-from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, label_rows, sum_leaves
+from dmlgbm.gbdt.kernels.layout import NodeRows, RecordArray
+from dmlgbm.gbdt.kernels.leaf_values import STEP_RULES, add_to_rows, label_rows, newton_steps, sum_leaves
 from dmlgbm.gbdt.kernels.partition import route_rows
 from dmlgbm.gbdt.objectives.averages import percentile
 from dmlgbm.gbdt.objectives.shared_percentiles import percentiles_of_groups
@@ -41,12 +41,14 @@ def newton_values(
         return part
 
     sums = exchange.reduce_sum(sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)])
-    gradient, hessian = sums[:, 0] / scales[0], sums[:, 1] / scales[1]
-    shrunk = np.sign(gradient) * np.maximum(np.abs(gradient) - parameters.reg_alpha, 0.0)
-    # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.
-    divisor = np.maximum(hessian, parameters.min_child_weight) + parameters.reg_lambda
-    value = np.divide(-shrunk, divisor, out=np.zeros_like(shrunk), where=divisor > 0.0)
-    return parameters.learning_rate * value, hessian
+    values, leaf_hessians = np.empty(len(sums)), np.empty(len(sums))
+    newton_steps(sums, _step_rules(scales, parameters), values, leaf_hessians)
+    return values, leaf_hessians
+
+
+def _step_rules(scales: tuple[float, float], parameters: TrainParameters) -> RecordArray:
+    penalties = parameters.reg_alpha, parameters.reg_lambda, parameters.min_child_weight
+    return np.array([(*scales, *penalties, parameters.learning_rate)], STEP_RULES)
 
 
 def percentile_values(

@@ -25,7 +25,7 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_numbers import Segment, stretches_between
 from dmlgbm.gbdt.data.row_weights import Repeats
 from dmlgbm.gbdt.kernels.layout import PACKING, PackedGradients, RecordArray
-from dmlgbm.gbdt.kernels.quantise import ROUNDING, count_at_least, largest_magnitude, pack_words, sum_magnitudes
+from dmlgbm.gbdt.kernels.quantise import ROUNDING, largest_magnitudes, pack_words, sum_magnitudes
 from dmlgbm.gbdt.random_keys import Purpose, random_key
 from dmlgbm.gbdt.threads import Workers
 
@@ -143,7 +143,8 @@ def quantise(
     if repeats is not None:
         everywhere = repeats.total
     # A process without rows cannot tell whether there are hessians: the others say it.
-    largest = np.array([_largest(gradients, workers), _largest(hessians, workers), len(hessians) > 0])
+    largest_here = workers.run_ranges(lambda a, b: largest_magnitudes(gradients, hessians, a, b), n_rows)
+    largest = np.array([*map(max, zip(*largest_here, strict=True)), len(hessians) > 0])
     largest_gradient, largest_hessian, has_hessians = exchange.reduce_max(largest).tolist()
     to_nearest = everywhere <= most_repeated_rows(precision)
     level = _CONSTANT_EXACT if precision == "exact" else _CONSTANT
@@ -152,10 +153,13 @@ def quantise(
         hessian_margin = _HESSIAN_MARGIN
         level = _EXACT
         if precision != "exact":
-            times = None if repeats is None else repeats.counts
-            gradient_range = _Range(gradients, largest_gradient, times, workers)
-            hessian_range = _Range(hessians, largest_hessian, times, workers)
-            level = _level(precision, gradient_range, hessian_range, everywhere, exchange, coarsest)
+            level = _level(
+                precision,
+                _Magnitudes(gradients, hessians, (largest_gradient, largest_hessian), repeats, workers),
+                everywhere,
+                exchange,
+                coarsest,
+            )
     row_bits = max(everywhere, 1).bit_length()
     gradient_scale = _power_of_two(min(level.gradient_bits, 62 - row_bits), largest_gradient)
     hessian_scale = _power_of_two(min(level.hessian_bits, 62 - row_bits), largest_hessian) if has_hessians else 1.0
@@ -200,53 +204,43 @@ def rounding_of(gradient_scale: float, hessian_scale: float, at_random: bool, se
     return np.array([(gradient_scale, hessian_scale, at_random, key)], ROUNDING)
 
 
-def _largest(values: npt.NDArray[np.float32], workers: Workers) -> float:
-    return max(workers.run_ranges(lambda start, stop: largest_magnitude(values, start, stop), len(values)))
+@dataclass(frozen=True)
+class _Magnitudes:
+    """How the magnitudes of the rows here compare with the largest of all rows."""
+
+    gradients: npt.NDArray[np.float32]
+    hessians: npt.NDArray[np.float32]
+    largest: tuple[float, float]
+    repeats: Repeats | None
+    workers: Workers
+
+    def sums(self, least: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+        """For gradients and hessians: the sum in units of at most 2**-20 of the largest, and how many reach `least`."""
+        values = self.gradients, self.hessians
+        if self.repeats is not None:
+            values = np.repeat(values[0], self.repeats.counts), np.repeat(values[1], self.repeats.counts)
+        scales = np.array([_power_of_two(_TYPICAL_SCALE_BITS, largest) for largest in self.largest])
+
+        def sum_part(start: int, stop: int) -> npt.NDArray[np.int64]:
+            part = np.empty((2, 1 + least.shape[1]), np.int64)
+            sum_magnitudes(*values, start, stop, scales, least, part)
+            return part
+
+        return sum(self.workers.run_ranges(sum_part, len(values[0])))
 
 
-class _Range:
-    """How the magnitudes of the rows here compare with the largest of all; integers, so in no particular order."""
-
-    def __init__(
-        self,
-        values: npt.NDArray[np.float32],
-        largest: float,
-        times: npt.NDArray[np.int64] | None,  # how often each row counts; once, if None
-        workers: Workers,
-    ) -> None:
-        self._values = values if times is None else np.repeat(values, times)
-        self._largest = largest
-        self._workers = workers
-
-    def total(self) -> int:
-        """The sum of all magnitudes in units of 2**-20 of the largest, or finer."""
-        values, scale = self._values, _power_of_two(_TYPICAL_SCALE_BITS, self._largest)
-        return sum(self._workers.run_ranges(lambda a, b: sum_magnitudes(values, a, b, scale), len(values)))
-
-    def count_reaching(self, steps: float, bits: int) -> int:
-        """The rows that have at least so many of the steps that `bits` make."""
-        values, least = self._values, steps * math.ldexp(self._largest, -bits)
-        return sum(self._workers.run_ranges(lambda a, b: count_at_least(values, a, b, least), len(values)))
-
-
-def _level(
-    precision: str, gradients: _Range, hessians: _Range, n_rows: int, exchange: Exchange, coarsest: int
-) -> _Level:
+def _level(precision: str, magnitudes: _Magnitudes, n_rows: int, exchange: Exchange, coarsest: int) -> _Level:
     """The first level whose steps suffice for the mean, and not thanks to a few rows alone."""
-    totals = exchange.reduce_sum(np.array([gradients.total(), hessians.total()], np.int64))
-    gradient_mean, hessian_mean = (totals / (max(n_rows, 1) * (1 << _TYPICAL_SCALE_BITS))).tolist()
+    levels = _packed_levels(n_rows)[coarsest:] if precision == "auto" else _PACKED
     more = _STEPS_OF_NEAREST if n_rows <= most_repeated_rows(precision) else 1.0
-    gradient_steps, hessian_steps = more * _FEWEST_GRADIENT_STEPS, more * _FEWEST_HESSIAN_STEPS
-    for level in _packed_levels(n_rows)[coarsest:] if precision == "auto" else _PACKED:
-        if (
-            gradient_mean * (1 << level.gradient_bits) < gradient_steps
-            or hessian_mean * (1 << level.hessian_bits) < hessian_steps
-        ):
-            continue
-        reaching = gradients.count_reaching(gradient_steps, level.gradient_bits)
-        reaching_hessians = hessians.count_reaching(hessian_steps, level.hessian_bits)
-        counts = exchange.reduce_sum(np.array([reaching, reaching_hessians], np.int64))
-        if counts.min() >= _FEWEST_ROWS * n_rows:
+    steps = more * _FEWEST_GRADIENT_STEPS, more * _FEWEST_HESSIAN_STEPS
+    bits = [(level.gradient_bits, level.hessian_bits) for level in levels]
+    least = [[steps[k] * math.ldexp(magnitudes.largest[k], -own[k]) for own in bits] for k in range(2)]
+    sums = exchange.reduce_sum(magnitudes.sums(np.array(least))).tolist()
+    means = [own[0] / (max(n_rows, 1) * (1 << _TYPICAL_SCALE_BITS)) for own in sums]
+    for position, level in enumerate(levels):
+        fine_enough = all(means[k] * (1 << bits[position][k]) >= steps[k] for k in range(2))
+        if fine_enough and min(own[1 + position] for own in sums) >= _FEWEST_ROWS * n_rows:
             return level
     return _FINE if precision == "fast" else _EXACT
 

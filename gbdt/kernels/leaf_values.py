@@ -13,9 +13,23 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import integer_of
+from dmlgbm.gbdt.kernels.layout import RecordArray
 
 Labels = npt.NDArray[Any]
 """The leaf of each row: uint8 or uint32."""
+
+
+STEP_RULES = np.dtype(
+    [
+        ("gradient_scale", np.float64),  # units of the sums per unit of gradient
+        ("hessian_scale", np.float64),
+        ("l1", np.float64),
+        ("l2", np.float64),
+        ("min_hessian", np.float64),
+        ("learning_rate", np.float64),
+    ]
+)
+"""How the sums of a leaf become its value."""
 
 
 @inlined
@@ -84,3 +98,22 @@ def sum_leaves(
         leaf = np.uint64(own_labels[row])
         sums[leaf, 0] += rounded(own_gradients[row], gradient_scale)
         sums[leaf, 1] += rounded(own_hessians[row], hessian_scale)
+
+
+@kernel
+def newton_steps(
+    sums: npt.NDArray[np.int64],
+    rules: RecordArray,
+    values: npt.NDArray[np.float64],
+    hessians: npt.NDArray[np.float64],
+) -> None:
+    """Write -T(G) / (H + l2) times the learning rate, and H, for the fixed-point sums [leaf, 2] of each leaf."""
+    gradient_scale, hessian_scale = rules[0].gradient_scale, rules[0].hessian_scale
+    l1, l2, min_hessian, learning_rate = rules[0].l1, rules[0].l2, rules[0].min_hessian, rules[0].learning_rate
+    for leaf in range(values.size):
+        gradient, hessian = sums[leaf, 0] / gradient_scale, sums[leaf, 1] / hessian_scale
+        shrunk = np.sign(gradient) * max(abs(gradient) - l1, 0.0)
+        # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.
+        divisor = max(hessian, min_hessian) + l2
+        values[leaf] = learning_rate * (-shrunk / divisor if divisor > 0.0 else 0.0)
+        hessians[leaf] = hessian

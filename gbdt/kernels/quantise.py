@@ -28,12 +28,11 @@ ROUNDING = np.dtype(
 """How the gradients of a tree become integers."""
 
 
-@kernel
-def largest_magnitude(values: npt.NDArray[np.float32], start: int, stop: int) -> float:
-    """The largest absolute value of a range of rows."""
+@inlined
+def _largest_of(own: npt.NDArray[np.float32]) -> float:
+    """The largest absolute value."""
     # The bits of non-negative floats are in the order of the floats, and only integer maxima are vectorised.
-    # A view that starts at 0 tells the compiler that no index is negative.
-    bits = values[start:stop].view(np.int32)
+    bits = own.view(np.int32)
     largest = np.int32(0)
     for i in range(bits.size):
         largest = max(largest, bits[i] & np.int32(0x7FFFFFFF))
@@ -41,23 +40,46 @@ def largest_magnitude(values: npt.NDArray[np.float32], start: int, stop: int) ->
 
 
 @kernel
-def sum_magnitudes(values: npt.NDArray[np.float32], start: int, stop: int, scale: float) -> int:
-    """The sum of absolute values times `scale`, each rounded down: an integer, so in no particular order."""
-    own = values[start:stop]
+def largest_magnitudes(
+    gradients: npt.NDArray[np.float32], hessians: npt.NDArray[np.float32], start: int, stop: int
+) -> tuple[float, float]:
+    """The largest absolute gradient and hessian of a range of rows; no hessians are 0."""
+    # A view that starts at 0 tells the compiler that no index is negative.
+    return _largest_of(gradients[start:stop]), _largest_of(hessians[start:stop])
+
+
+@inlined
+def _compare_magnitudes(
+    own: npt.NDArray[np.float32], scale: float, least: npt.NDArray[np.float64], sums: npt.NDArray[np.int64]
+) -> None:
+    """Write what `sum_magnitudes` says of one array."""
     total = np.int64(0)
     for i in range(own.size):
         total += integer_of(np.floor(abs(float(own[i])) * scale))
-    return total
+    sums[0] = total
+    for k in range(least.size):
+        limit, reaching = least[k], np.int64(0)
+        for i in range(own.size):
+            reaching += 1 if abs(float(own[i])) >= limit else 0
+        sums[1 + k] = reaching
 
 
 @kernel
-def count_at_least(values: npt.NDArray[np.float32], start: int, stop: int, least: float) -> int:
-    """The number of rows whose absolute value is at least `least`."""
-    own = values[start:stop]
-    total = np.int64(0)
-    for i in range(own.size):
-        total += 1 if abs(float(own[i])) >= least else 0
-    return total
+def sum_magnitudes(
+    gradients: npt.NDArray[np.float32],
+    hessians: npt.NDArray[np.float32],
+    start: int,
+    stop: int,
+    scales: npt.NDArray[np.float64],
+    least: npt.NDArray[np.float64],
+    sums: npt.NDArray[np.int64],
+) -> None:
+    """Sum absolute values times `scales`, each rounded down, and count those that are at least each of `least`.
+
+    The first row of the tables is for gradients, the second for hessians. Integers, so in no particular order.
+    """
+    _compare_magnitudes(gradients[start:stop], scales[0], least[0], sums[0])
+    _compare_magnitudes(hessians[start:stop], scales[1], least[1], sums[1])
 
 
 @inlined

@@ -5,6 +5,7 @@ Kernels know them by name only (`Intrinsic`), so that nothing here, and no numba
 
 from __future__ import annotations
 
+import platform
 from typing import Any
 
 from llvmlite import ir
@@ -112,6 +113,19 @@ def prefetch(typing_context: Any, array: Any, index: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(array, types.uint64), generate
+
+
+@intrinsic
+def relax(typing_context: Any) -> Any:
+    """Tell the processor that this thread only waits, so that the other thread of its core gets the room."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        if platform.machine() in ("x86_64", "AMD64"):
+            pause = builder.module.declare_intrinsic("llvm.x86.sse2.pause", (), ir.FunctionType(ir.VoidType(), []))
+            builder.call(pause, [])
+        return context.get_dummy_value()
+
+    return types.void(), generate
 
 
 @intrinsic
