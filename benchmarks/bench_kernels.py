@@ -87,7 +87,7 @@ def make_rows(n_rows: int, n_features: int) -> Rows:
         order=np.empty(n_bins, np.int64),
         usable=np.ones((2, n_features), np.uint8),
         directions=dataset.empty_directions(),
-        block=np.empty(n_positions, np.int64),
+        block=np.empty(dataset.plan.joints.end, np.int64),
     )
     return Rows(dataset, gradients, hessians, quantised, buffers, np.empty((3, n_positions), np.int64))
 

@@ -74,7 +74,8 @@ def sampled_feature(column: Column, bins: FeatureBins, sample: RowChoice) -> Sam
     bins_of_rows(sampled, bins, 0, len(values), values)
     counts = np.bincount(values, minlength=bins.n_bins)
     usual = int(counts.argmax())
-    return SampledFeature(usual, np.packbits(values != usual), 1.0 - counts[usual] / len(values))
+    has_missing = bool(counts[bins.missing_bin])
+    return SampledFeature(usual, np.packbits(values != usual), 1.0 - counts[usual] / len(values), has_missing)
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,21 @@ def bin_rows(
     clashing: set[int] = set()
 
     def write_narrow(column: int, start: int, stop: int, out: npt.NDArray[np.uint8]) -> None:
-        members = plan.narrow_columns[column]
+        parts = plan.parts_of(column)
+        if len(parts) == 1:
+            write_members(parts[0], start, stop, out)
+            return
+        own = np.empty(stop - start, np.uint8)
+        out[:] = 0
+        for members in parts:
+            write_members(members, start, stop, own)
+            if own.max(initial=0) >= plan.layout["values"][members[0]]:
+                # A value is missing after all.
+                clashing.add(int(plan.features[members[0]]))
+            own *= plan.layout["stride"][members[0]].astype(np.uint8)
+            out += own
+
+    def write_members(members: Sequence[int], start: int, stop: int, out: npt.NDArray[np.uint8]) -> None:
         if len(members) == 1:
             feature = plan.features[members[0]]
             bins_of_rows(table.columns[feature], bins[feature], start, stop, out)
@@ -95,6 +109,9 @@ def stored(rows: BinnedRows, by_column: npt.NDArray[np.uint8], plan: StoragePlan
         plan.positions,
         plan.tiles,
         plan.tile_features,
+        plan.joints.sum_positions,
+        plan.joints.parts,
+        plan.joints.digits,
     )
 
 

@@ -65,7 +65,7 @@ def search_buffers(dataset: Dataset, num_leaves: int) -> Buffers:
         order=np.empty(max(n_bins, num_leaves + 1), np.int64),
         usable=np.empty((2, len(layout)), np.uint8),
         directions=dataset.empty_directions(),
-        block=np.empty(plan.n_positions, np.int64),
+        block=np.empty(plan.joints.end, np.int64),
     )
 
 

@@ -3,7 +3,8 @@
 One idea is needed to read the kernels: a *column* is something stored (one byte or two a row, or a tile of
 sparse entries), a *feature* is what the user passed in. A feature may share its column with others that are
 never away from their usual value at the same time; its usual (*implicit*) bin is then not stored at all and
-is recovered as the node's total less the feature's stored bins.
+is recovered as the node's total less the feature's stored bins. Columns of few values may share a byte (a *joint*
+byte); each of them is a *part* of it and has its own place in histograms.
 
 Numbers that belong together are a record of a structured array, and arrays that belong together are a named tuple.
 (numba unpacks tuples: one for each number took several times as long to compile.)
@@ -30,9 +31,26 @@ TILE = np.dtype(
         ("last_position", np.int64),
         ("first_feature", np.int64),  # their part of `tile_features`
         ("last_feature", np.int64),
+        ("first_joint", np.int64),  # the first of its columns that is a joint byte
+        ("first_part", np.int64),  # the parts of its joint bytes
+        ("last_part", np.int64),
+        ("first_sum", np.int64),  # the positions of their sums
+        ("last_sum", np.int64),
     ]
 )
 """Some neighbouring columns, few enough that their part of a histogram stays in the cache between steps."""
+
+
+PART = np.dtype(
+    [
+        ("column", np.int64),  # the joint byte, among one-byte columns
+        ("position", np.int64),  # the part of a histogram of this column
+        ("values", np.int64),  # how many values it has
+        ("stride", np.int64),  # the byte is the sum of value * stride over its parts
+        ("first_sum", np.int64),  # where the sums of the byte begin
+    ]
+)
+"""A column that has few values and shares its byte with others, as digits share a number."""
 
 
 class BinStorage(NamedTuple):
@@ -48,6 +66,9 @@ class BinStorage(NamedTuple):
     positions: npt.NDArray[np.uint32]  # narrow columns first, then wide ones, then sparse tiles
     tiles: RecordArray
     tile_features: npt.NDArray[np.int64]  # the features of one tile after the other, ascending in each
+    sum_positions: npt.NDArray[np.uint32]  # [narrow column]: its position; that of a joint byte is behind all positions
+    parts: RecordArray  # PART, one joint byte after the other, the largest stride first in each
+    digits: npt.NDArray[np.uint8]  # [part, byte]: the part's value
 
 
 FEATURE = np.dtype(
@@ -60,6 +81,8 @@ FEATURE = np.dtype(
         ("implicit_bin", np.int32),  # bin that is not stored, or -1
         ("missing_bin", np.int32),  # bin of missing values (the last), or -1
         ("categorical", np.int32),
+        ("stride", np.int32),  # of its column in a joint byte
+        ("values", np.int32),  # how many values its column has in a joint byte; 0: the byte is its own
     ],
     align=True,
 )
@@ -173,7 +196,7 @@ class Buffers(NamedTuple):
     order: npt.NDArray[np.int64]  # [bin, feature or leaf]
     usable: npt.NDArray[np.uint8]  # [2, feature]: whether the left and the right child may split at it
     directions: Directions
-    block: npt.NDArray[np.int64]  # packed histogram of one block of rows
+    block: npt.NDArray[np.int64]  # packed histogram of one block of rows, then the sums of joint bytes
 
 
 class TreeSpace(NamedTuple):

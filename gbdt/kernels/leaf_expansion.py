@@ -69,8 +69,13 @@ def sum_root(
             gradient += words[0, row] >> gradient_shift
             hessian += (words[last_word, row] >> hessian_shift) & hessian_mask
     else:
-        end = np.int64(storage.positions[1]) if storage.positions.size > 1 else planes.shape[1]
-        for position in range(end):
+        first, end = np.int64(0), planes.shape[1]
+        if storage.tiles[0].last_part > 0 and storage.tiles[0].first_joint == 0:
+            first = storage.parts[0].position
+            end = first + storage.parts[0].values
+        elif storage.positions.size > 1:
+            end = np.int64(storage.positions[1])
+        for position in range(first, end):
             if packed:
                 gradient += planes[0, position] >> gradient_shift
                 hessian += (planes[0, position] >> hessian_shift) & hessian_mask

@@ -32,6 +32,18 @@ from dmlgbm.gbdt.kernels.layout import (
 _MARKS_PER_SEARCH = 8
 
 
+@inlined
+def tell_joint_bytes(n_values: int, stride: int, goes_left: npt.NDArray[np.uint8]) -> None:
+    """Turn what a column's own values do into what joint bytes do, from the last down: none is overwritten early."""
+    byte = 256 // (n_values * stride) * (n_values * stride)
+    while byte > 0:
+        for value in range(n_values - 1, -1, -1):
+            left = goes_left[value]
+            for _ in range(stride):
+                byte -= 1
+                goes_left[byte] = left
+
+
 @kernel
 def fill_goes_left(
     layout: RecordArray,
@@ -70,6 +82,8 @@ def fill_goes_left(
         for value in range(256):
             if value < first_value or value >= last_value:
                 goes_left[value] = 1
+    if layout[feature].values > 0:
+        tell_joint_bytes(layout[feature].values, layout[feature].stride, goes_left)
     return implicit_goes_left
 
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.joint_columns import describe_joints
 from dmlgbm.gbdt.data.partition_binning import BinnedPartition, BinningPlan, assembled
 from dmlgbm.gbdt.data.row_binning import BinnedRows
 from dmlgbm.gbdt.data.row_numbers import Segment
@@ -66,8 +67,9 @@ def plan_of_columns(plan: StoragePlan, columns: StoredColumns) -> StoragePlan:
             positions.append(position)
             position += last - first
         before += n_columns
-    tiles, tile_features = cut_tiles(layout, positions, position)
     narrow, wide, sparse = columns
+    joints = describe_joints(layout, len(narrow), positions, position)
+    tiles, tile_features = cut_tiles(layout, positions, position, joints.parts)
     return replace(
         plan,
         layout=layout,
@@ -78,6 +80,7 @@ def plan_of_columns(plan: StoragePlan, columns: StoredColumns) -> StoragePlan:
         n_positions=position,
         tiles=tiles,
         tile_features=tile_features,
+        joints=joints,
     )
 
 

@@ -31,12 +31,15 @@ PACKINGS = {
 
 
 def mixed_table(random: np.random.Generator, n_rows: int) -> Table:
-    """Columns for every kind of storage: one byte, two bytes, a shared byte, and sparse entries."""
+    """Columns for every kind of storage: one byte, two bytes, a shared byte, joint bytes, and sparse entries."""
     exclusive = np.eye(4)[random.integers(0, 4, n_rows)]
     columns = [NumericColumn(exclusive[:, k]) for k in range(4)]
     columns += [NumericColumn((random.random(n_rows) < 0.25) * random.integers(1, 4, n_rows)) for _ in range(18)]
     columns.append(NumericColumn(np.where(random.random(n_rows) < 0.1, np.nan, random.normal(size=n_rows))))
     columns.append(CategoricalColumn(random.integers(-1, 300, n_rows).astype(np.int16), tuple(range(300))))
+    columns += [NumericColumn(random.integers(0, size, n_rows).astype(float)) for size in (2, 2, 3, 5, 12)]
+    columns.append(NumericColumn(np.where(random.random(n_rows) < 0.1, np.nan, random.integers(0, 4, n_rows))))
+    columns.append(CategoricalColumn(random.integers(-1, 6, n_rows).astype(np.int16), tuple(range(6))))
     return Table(tuple(columns), n_rows)
 
 
@@ -49,7 +52,9 @@ def dataset() -> Dataset:
         made = bin_table(TABLE, BinningParameters(), workers)
     assert made.plan.wide_columns
     assert made.plan.sparse_tiles
-    assert any(len(members) > 1 for members in made.plan.narrow_columns)
+    parts = [made.plan.parts_of(column) for column in range(len(made.plan.narrow_columns))]
+    assert {len(parts_of_one) for parts_of_one in parts} >= {1, 3}
+    assert any(len(members) > 1 for parts_of_one in parts for members in parts_of_one)
     return made
 
 
@@ -73,7 +78,7 @@ def built(dataset: Dataset, quantised: Quantised, rows: IntArray | None, packed:
     every_row = rows is None
     numbers = np.zeros(dataset.n_rows, np.uint32) if rows is None else rows.astype(np.uint32)
     n_rows = dataset.n_rows if rows is None else len(rows)
-    block = np.empty(n_positions, np.int64)
+    block = np.empty(dataset.plan.joints.end, np.int64)
     build_histogram(dataset.storage, quantised.packed, numbers, 0, n_rows, every_row, block, packed, planes)
     return planes
 

@@ -75,7 +75,9 @@ def deal_at_queries(fit: Fit, n_ranks: int) -> Deal:
 def test_the_table_has_every_kind_of_storage() -> None:
     plan, _ = make_fit("binary", {}).in_parts([0, N_ROWS])
     storage = plan.storage
-    assert max(len(column) for column in storage.narrow_columns) > 1, "exclusive columns share one"
+    parts = [part for column in range(len(storage.narrow_columns)) for part in storage.parts_of(column)]
+    assert max(map(len, parts)) > 1, "exclusive columns share one"
+    assert len(parts) > len(storage.narrow_columns), "columns of few values share bytes"
     assert storage.wide_columns
     assert storage.sparse_tiles
 
