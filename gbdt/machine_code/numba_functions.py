@@ -29,6 +29,7 @@ _RETURN_TYPES = {
     "float": types.float64,
     "bool": types.boolean,
     "tuple[int, int]": UniTuple(types.int64, 2),
+    "tuple[float, float]": UniTuple(types.float64, 2),
 }
 
 

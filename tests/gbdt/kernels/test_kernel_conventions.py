@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 import dmlgbm
+from dmlgbm.gbdt.machine_code.kernel import Kernel
 
 MOST_ARGUMENTS = 10
 ROOMS = ("gbdt", "collectives", "neural")
@@ -67,3 +68,14 @@ def test_a_constant_has_the_same_value_in_all_kernel_modules() -> None:
             owners[name]["/".join(source.parts[-3:])] = value
     different = {name: values for name, values in owners.items() if len(set(values.values())) > 1}
     assert different == {}
+
+
+@pytest.mark.parametrize("source", SOURCES, ids=lambda source: "/".join(source.parts[-3:]))
+def test_a_kernel_returns_what_object_files_can(source: Path) -> None:
+    """Any other kernel is left to numba in every process, with a warning and a second of start-up time."""
+    from dmlgbm.gbdt.machine_code.numba_functions import return_type
+
+    module = import_module(".".join(("dmlgbm", *source.relative_to(PACKAGE).with_suffix("").parts)))
+    kernels = [value for value in vars(module).values() if isinstance(value, Kernel) and not value.is_inlined]
+    for kernel in kernels:
+        return_type(kernel)
