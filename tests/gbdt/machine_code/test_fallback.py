@@ -17,6 +17,7 @@ from dmlgbm.gbdt.kernels.binning import search_bins
 from dmlgbm.gbdt.machine_code import cache_folders, kernel_road, loader, object_files
 from dmlgbm.gbdt.machine_code.argument_types import signature_of, type_texts
 from dmlgbm.gbdt.machine_code.code_version import own_version
+from dmlgbm.gbdt.machine_code.compile_service import the_service
 from dmlgbm.gbdt.machine_code.elf_object import LoadedObject, can_load_objects
 from dmlgbm.gbdt.machine_code.kernel import Kernel
 from dmlgbm.gbdt.machine_code.object_files import KernelTypes
@@ -218,9 +219,8 @@ def test_no_exception_on_the_way_to_machine_code_gets_through(
 
 
 def test_loading_an_object_file_that_is_cut_or_changed_anywhere_never_ends_the_process() -> None:
-    search_bins(np.zeros(1), np.full(255, np.inf), 1, np.zeros(1, np.uint8))
-    code = object_files.read(wanted_search())
-    assert code is not None
+    # Another test of this process may have had the kernel loaded and its file removed.
+    code = object_files.read(wanted_search()) or the_service().compiled(wanted_search())
     data = code.object_file
     for length in range(0, len(data), 61):
         with pytest.raises(Exception):  # noqa: B017, PT011 - whatever it is, `entry_point` takes it

@@ -56,9 +56,9 @@ def test_most_votes_win_then_better_positions_then_lower_features() -> None:
 
 def accuracy(fit: Fit, held_out: Fit, mode: str, n_ranks: int) -> float:
     model = over_ranks(fit, even_deal(fit.rows.n_rows, n_ranks), tree_learner=mode)[0].booster
-    probability = transform("binary", model.raw_scores(held_out.table))[0]
+    probability = transform("binary", model.raw_scores(held_out.rows.table))[0]
     (metric,) = metrics_for(["binary_error"], objective_alpha=0.9, eval_at=[])
-    return 1.0 - metric.function(held_out.target, probability, None, None)
+    return 1.0 - metric.function(held_out.rows.target, probability, None, None)
 
 
 @pytest.mark.slow
