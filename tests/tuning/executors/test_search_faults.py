@@ -121,8 +121,9 @@ def test_a_time_budget_that_is_too_short_is_an_error(rows: Any) -> None:
 def test_a_stopped_halving_search_takes_the_best_of_its_last_complete_round(rows: Any) -> None:
     grid = {"max_depth": [1, 2, 3, 4, 5, 6, 7, 8, 9], "random_state": [0]}
     whole = model_selection.HalvingGridSearchCV(TracedTree(), grid, cv=2, random_state=0).fit(*rows)
-    # The first round takes no time and the second six seconds, so that the budget ends amid the second on any machine.
-    model = SlowOnManyRows(pause=1.0, many=60)
+    # Folds of the first round have 16 rows to learn from and take no time, those of the second 49 and six seconds
+    # together: the budget ends amid the second round on any machine.
+    model = SlowOnManyRows(pause=1.0, many=40)
     with pytest.warns(SearchStoppedWarning):
         search = HalvingGridSearchCV(model, grid, cv=2, random_state=0, time_budget=3.0).fit(*rows)
     assert search.n_iterations_ < whole.n_iterations_ or np.isnan(search.cv_results_["mean_test_score"]).any()
