@@ -177,7 +177,10 @@ def _wide_bins() -> None:
 
 def _many_leaves() -> None:
     features, target = _rows()
-    _regressor(num_leaves=_N_ROWS, min_child_samples=1).fit(features, target)
+    model = _regressor(num_leaves=_N_ROWS, min_child_samples=1)
+    model.fit(features, target)
+    # Whole weights and bags take the kernels of single passes, as ranks do.
+    model.set_params(subsample=0.5, subsample_freq=1).fit(features, target, sample_weight=1.0 + (features[:, 0] > 0))
 
 
 def _many_trees() -> None:

@@ -16,6 +16,7 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.grower import TreeGrower, histogram_bytes
 from dmlgbm.gbdt.growth.quantisation import most_repeated_rows
+from dmlgbm.gbdt.growth.row_arrays import row_arrays
 from dmlgbm.gbdt.objectives import Objective, ObjectiveSettings, objective_for
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.threads import Workers
@@ -54,9 +55,14 @@ def local_run(
     if n_growers * histogram_bytes(dataset.plan, parameters.num_leaves) > _MOST_HISTOGRAM_BYTES:
         n_growers = 1
     tree_workers = workers if n_growers == 1 else Workers(1)
+    arrays = row_arrays(loss, scores)
+    # Repeated rows need more than one pass for their words and sums.
+    own_arrays = arrays if loss.weights.repeats is None else None
     with contextlib.ExitStack() as stack:
-        growers = [stack.enter_context(TreeGrower(dataset, parameters, tree_workers)) for _ in range(n_growers)]
-        yield BoostingRun(parameters, dataset, loss, rows, scores, growers, workers)
+        growers = [
+            stack.enter_context(TreeGrower(dataset, parameters, tree_workers, own_arrays)) for _ in range(n_growers)
+        ]
+        yield BoostingRun(parameters, dataset, loss, rows, arrays, growers, workers)
 
 
 def empty_model(loss: Objective, columns: Columns, *, first_scores: bool) -> Booster:

@@ -22,8 +22,9 @@ from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
-from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, newton_values, percentile_values
+from dmlgbm.gbdt.growth.leaf_fitting import newton_values, percentile_values
 from dmlgbm.gbdt.growth.quantisation import Quantised, coarsest_level, quantise
+from dmlgbm.gbdt.growth.row_arrays import RowArrays
 from dmlgbm.gbdt.growth.sampling import bag_of
 from dmlgbm.gbdt.growth.tree_building import is_chance, tree_over_values, tree_without_splits
 from dmlgbm.gbdt.model.tree import Tree
@@ -60,6 +61,16 @@ class Grower(Protocol):
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Write the leaf of every row outside the bag to the tree's labels."""
 
+    @property
+    def packs(self) -> bool:
+        """Whether it packs the gradients of a tree over all rows itself."""
+
+    def derive(self) -> tuple[float, float] | None:
+        """Write the derivatives of all rows; the largest magnitudes of gradients and hessians. None: it cannot."""
+
+    def add_to_scores(self, grown: GrownTree, output: int, values: FloatArray, scores: FloatArray) -> None:
+        """Add a tree to the scores of all rows, each of which has been labelled with its leaf."""
+
 
 class BoostingRun:
     """The arrays of one training run and one iteration over them."""
@@ -70,20 +81,19 @@ class BoostingRun:
         dataset: Dataset,
         loss: Objective,
         rows: Rows,
-        scores: FloatArray,
+        arrays: RowArrays,
         growers: Sequence[Grower],
         workers: Workers,
         exchange: Exchange = ALONE,
     ) -> None:
         self.parameters = parameters
-        self.scores = scores  # [output, row]
+        self.scores = arrays.scores
         self._exchange = exchange
         self._dataset = dataset
         self._loss = loss
         self._rows = rows
         self._workers = workers
-        self._gradients = np.empty(scores.shape, np.float32)
-        self._hessians = np.empty((len(scores), 0 if loss.constant_hessian else dataset.n_rows), np.float32)
+        self._gradients, self._hessians = arrays.gradients, arrays.hessians
         repeats = loss.weights.repeats
         self._weightless = np.flatnonzero([] if repeats is None else repeats.counts == 0)
         self._n_total_rows = int(exchange.reduce_sum(np.array([dataset.n_rows], np.int64))[0])
@@ -97,13 +107,17 @@ class BoostingRun:
         self._output_workers = workers if several else self._one_thread
         self._tree_workers = self._one_thread if several else workers
         self._n_at_once = len(growers[0].words)
+        self._only_grower = None if several else growers[0]
+        self._largest: tuple[float, float] | None = None  # magnitudes of the derivatives, where known already
         self._growers: SimpleQueue[Grower] = SimpleQueue()
         for grower in growers:
             self._growers.put(grower)
 
     def iterate(self, iteration: int) -> list[Tree]:
         """Grow the trees of one iteration (counted from 0 over the whole model) and add them to the scores."""
-        self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
+        self._largest = None if self._only_grower is None else self._only_grower.derive()
+        if self._largest is None:
+            self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
         if len(self._weightless):
             # Rows that count no time must not say how fine the steps of the others are.
             self._gradients[:, self._weightless] = 0.0
@@ -136,6 +150,8 @@ class BoostingRun:
                     coarsest=self._coarsest_level,
                     least_leaf_hessian=float(self._limits.leaf_hessians[output]),
                     repeats=self._loss.weights.repeats,
+                    largest_here=self._largest,
+                    write=bag is not None or not grower.packs,
                 )
                 for output, number, buffer in zip(outputs, numbers, grower.words, strict=False)
             ]
@@ -172,7 +188,7 @@ class BoostingRun:
             return tree_without_splits(grown, weights)
         if bag is not None:
             grower.label_others(grown, bag)
-        add_to_scores(grown, values, self.scores[output], workers)
+        grower.add_to_scores(grown, output, values, self.scores[output])
         return tree_over_values(grown, self._dataset, gain_unit, values, weights)
 
 

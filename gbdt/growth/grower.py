@@ -1,4 +1,7 @@
-"""Grows one tree after the other from packed gradients: owns the buffers, and the threads that follow the caller."""
+"""Grows one tree after the other: owns the buffers, and the threads that follow the caller.
+
+The same threads make the passes over all rows between two trees, where the grower is given what these need.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +15,14 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.storage_plan import StoragePlan
-from dmlgbm.gbdt.growth.grown_tree import GrownTree, label_leaves, leaves_of
-from dmlgbm.gbdt.growth.leaf_fitting import label_others
+from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, label_others
 from dmlgbm.gbdt.growth.quantisation import Quantised
+from dmlgbm.gbdt.growth.row_arrays import RowArrays
 from dmlgbm.gbdt.growth.sampling import chosen_features
 from dmlgbm.gbdt.growth.split_rules import split_rules
 from dmlgbm.gbdt.kernels.compiler import for_types_of, prepare
+from dmlgbm.gbdt.kernels.gradients import LOSS
 from dmlgbm.gbdt.kernels.layout import (
     NODE,
     PACKING,
@@ -25,28 +30,35 @@ from dmlgbm.gbdt.kernels.layout import (
     Buffers,
     Directions,
     PackedGradients,
+    RowPasses,
     TreeNodes,
     TreeSpace,
 )
-from dmlgbm.gbdt.kernels.leaf_values import Labels
+from dmlgbm.gbdt.kernels.quantise import ROUNDING
 from dmlgbm.gbdt.kernels.shared_state import (
+    ADD,
+    DERIVE,
     EVERY_ROW,
+    FIRST_ROW_NUMBER,
+    GROW,
     LEVEL_WISE,
     MAX_LEAVES,
     N_CHOSEN,
     N_FEATURES,
-    N_FREE,
-    N_IN_FLIGHT,
     N_INSTRUCTIONS,
-    N_PARTS,
     N_ROWS,
     N_SHARED_WORDS,
     N_THREADS,
+    OUTPUT,
     ROWS_WORTH_SHARING,
+    TASK,
+    TO_PACK,
 )
-from dmlgbm.gbdt.kernels.tree_turns import end_turns, follow_trees, lead_tree
+from dmlgbm.gbdt.kernels.tree_turns import end_turns, follow_turns, lead_turn
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.threads import Workers, say_that_threads_are_missing
+
+FloatArray = npt.NDArray[np.float64]
 
 # Bins visited at the root for each thread. (Measured with one thread and two: fits of 20,000 bins took the same time,
 # of 130,000 bins 68 and 55 ms, of 450,000 bins 176 and 134 ms.)
@@ -69,7 +81,33 @@ def search_buffers(dataset: Dataset, num_leaves: int) -> Buffers:
     )
 
 
-def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int) -> TreeSpace:
+_NO_ROWS = RowArrays(np.empty((1, 0)), np.empty((1, 0), np.float32), np.empty((1, 0), np.float32), None)
+
+
+def row_passes(arrays: RowArrays, parameters: TrainParameters, n_rows: int, n_nodes: int, n_threads: int) -> RowPasses:
+    """Room for the passes over the rows of a table that so many threads make."""
+    num_leaves = parameters.num_leaves
+    loss = arrays.loss
+    return RowPasses(
+        loss=np.zeros(1, LOSS) if loss is None else loss.constants,
+        target=np.empty(0) if loss is None else loss.target,
+        weight=np.empty(0) if loss is None else loss.weight,
+        scores=arrays.scores,
+        gradients=arrays.gradients,
+        hessians=arrays.hessians,
+        largest=np.zeros((n_threads, 2)),
+        rounding=np.zeros(1, ROUNDING),
+        labels=np.empty(n_rows, np.uint8 if num_leaves <= 255 else np.uint32),
+        leaves=np.empty(num_leaves, np.int64),
+        waiting=np.empty(num_leaves, np.int64),
+        is_split=np.empty(n_nodes, np.uint8),
+        sum_scales=np.empty(2),
+        sums=np.empty((n_threads, num_leaves + 1, 2), np.int64),
+        leaf_values=np.zeros(num_leaves + 1),
+    )
+
+
+def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int, arrays: RowArrays) -> TreeSpace:
     """Room for trees that so many threads grow."""
     n_rows, plan = dataset.n_rows, dataset.plan
     # Several threads may expand leaves in vain, up to as many again as the tree has.
@@ -78,7 +116,7 @@ def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int) ->
     n_slots = max_splits + 2 + n_threads
     instructions = np.zeros(N_INSTRUCTIONS, np.int64)
     instructions[MAX_LEAVES], instructions[LEVEL_WISE] = parameters.num_leaves, parameters.grow_policy == "depthwise"
-    instructions[N_THREADS] = n_threads
+    instructions[N_THREADS], instructions[ROWS_WORTH_SHARING] = n_threads, _ROWS_WORTH_SHARING
     return TreeSpace(
         table=dataset.binned,
         gradients=PackedGradients(np.zeros(1, PACKING), np.empty((2, n_rows), np.int64)),
@@ -96,6 +134,7 @@ def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int) ->
         chosen=np.empty(parameters.num_leaves, np.int64),
         shared=np.empty(N_SHARED_WORDS, np.int64),
         instructions=instructions,
+        passes=row_passes(arrays, parameters, n_rows, n_nodes, n_threads),
     )
 
 
@@ -107,23 +146,25 @@ def histogram_bytes(plan: StoragePlan, num_leaves: int) -> int:
 class TreeGrower:
     """Grows trees over one data set, one at a time, in buffers that are allocated once.
 
-    Its threads are started with the first tree and wait for the next one until the grower is closed.
+    Its threads are started with the first turn and wait for the next one until the grower is closed. With the `arrays`
+    of the rows it also makes the passes between trees: it packs gradients, sums them by leaf and adds to the scores.
     """
 
-    def __init__(self, dataset: Dataset, parameters: TrainParameters, workers: Workers) -> None:
+    def __init__(
+        self, dataset: Dataset, parameters: TrainParameters, workers: Workers, arrays: RowArrays | None = None
+    ) -> None:
         self._dataset = dataset
         self._parameters = parameters
         self._workers = workers
         cells = dataset.n_rows * max(1, len(dataset.plan.features))
         n_threads = max(1, min(workers.n_threads, cells // _CELLS_WORTH_A_THREAD))
-        self._space = tree_space(dataset, parameters, n_threads)
+        self._has_rows = arrays is not None
+        self._derives = arrays is not None and arrays.loss is not None
+        self._space = tree_space(dataset, parameters, n_threads, arrays or _NO_ROWS)
         self._buffers = [search_buffers(dataset, parameters.num_leaves) for _ in range(n_threads)]
-        self._labels: Labels = np.empty(dataset.n_rows, np.uint8 if parameters.num_leaves <= 255 else np.uint32)
         self._followers: list[Thread] = []
-        n_free = len(self._space.free_slots) - 1
-        self._all_slots_free = np.arange(n_free, 0, -1)
         # By far the largest kernels: on a new machine they are compiled while gradients are computed.
-        prepare(lead_tree, self._space, self._buffers[0])
+        prepare(lead_turn, self._space, self._buffers[0])
         self._lead: Callable[..., Any] | None = None
 
     def __enter__(self) -> Self:
@@ -142,18 +183,45 @@ class TreeGrower:
         """Where the packed gradients of the next tree belong."""
         return [self._space.gradients.words]
 
+    @property
+    def packs(self) -> bool:
+        """Whether it packs the gradients of a tree over all rows itself."""
+        return self._has_rows and len(self._dataset.segments) == 1
+
+    def derive(self) -> tuple[float, float] | None:
+        """Write the derivatives of all rows; the largest magnitudes of gradients and hessians. None: it cannot."""
+        if not self._derives:
+            return None
+        self._take_turn(DERIVE)
+        gradient, hessian = self._space.passes.largest.max(axis=0).tolist()
+        return gradient, hessian
+
+    def add_to_scores(self, grown: GrownTree, output: int, values: FloatArray, scores: FloatArray) -> None:
+        """Add the tree, whose labels are those of the last one grown here, to the scores of all rows."""
+        if not self._has_rows:
+            add_to_scores(grown, values, scores, self._workers)
+            return
+        self._space.passes.leaf_values[: len(values)] = values
+        self._space.instructions[OUTPUT] = output
+        self._take_turn(ADD)
+
     def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
-        """Grow one tree over all rows, or over those in `bag`, from what is in `words`."""
+        """Grow one tree over all rows, or over those in `bag`."""
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
             self._space.rows[:n_rows] = bag
+            self._space.passes.labels[:] = self._parameters.num_leaves
         self._write_instructions(quantised, tree, n_rows, bag is None)
-        self._clear_state()
+        self._take_turn(GROW)
+        return self._finished()
+
+    def _take_turn(self, task: int) -> None:
+        """Have all threads do what the instructions say."""
+        self._space.instructions[TASK] = task
         self._start_followers()
         if self._lead is None:  # always the same arrays: their types are looked at once
-            self._lead = for_types_of(lead_tree, self._space, self._buffers[0])
+            self._lead = for_types_of(lead_turn, self._space, self._buffers[0])
         self._lead(self._space, self._buffers[0])
-        return self._finished(n_rows, bag is None)
 
     def grow_together(
         self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
@@ -172,24 +240,18 @@ class TreeGrower:
         space.features[: len(features)] = features
         space.gradients.packing[:] = quantised.packing
         space.rules[:] = split_rules(parameters, quantised, tree, len(features))
-        packed = n_rows <= int(quantised.packing["packed_rows"][0])
-        space.instructions[N_ROWS], space.instructions[EVERY_ROW] = n_rows, every_row
-        space.instructions[N_FEATURES], space.instructions[N_PARTS] = len(features), 1 if packed else len(self._buffers)
-
-    def _clear_state(self) -> None:
-        space = self._space
-        space.tree.nodes["state"] = 0
-        n_free = len(self._all_slots_free)
-        space.free_slots[:n_free] = self._all_slots_free
-        space.shared[:] = 0
-        space.shared[N_IN_FLIGHT], space.shared[N_FREE] = 1, n_free
-        space.shared[ROWS_WORTH_SHARING] = _ROWS_WORTH_SHARING
+        instructions, passes = space.instructions, space.passes
+        instructions[N_ROWS], instructions[EVERY_ROW], instructions[N_FEATURES] = n_rows, every_row, len(features)
+        instructions[OUTPUT], instructions[TO_PACK] = tree % len(passes.gradients), not quantised.written
+        instructions[FIRST_ROW_NUMBER] = self._dataset.segments[0].first_row_number if self.packs else 0
+        passes.rounding[:] = quantised.rounding
+        passes.sum_scales[:] = quantised.fine_gradient_scale, quantised.fine_hessian_scale
 
     def _start_followers(self) -> None:
-        """Before the first tree, one thread for each set of buffers but the first."""
+        """Before the first turn, one thread for each set of buffers but the first."""
         for buffers in self._buffers[len(self._followers) + 1 :]:
             # What could go wrong does so here: whoever leads waits for the followers.
-            follow = for_types_of(follow_trees, self._space, buffers)
+            follow = for_types_of(follow_turns, self._space, buffers)
             follower = Thread(target=follow, args=(self._space, buffers), name="dmlgbm-tree")
             try:
                 follower.start()
@@ -203,21 +265,19 @@ class TreeGrower:
         n_threads = len(self._followers) + 1
         say_that_threads_are_missing(len(self._buffers), n_threads)
         del self._buffers[n_threads:]
-        instructions = self._space.instructions
-        instructions[N_THREADS], instructions[N_PARTS] = n_threads, min(instructions[N_PARTS], n_threads)
+        self._space.instructions[N_THREADS] = n_threads
 
-    def _finished(self, n_rows: int, every_row: bool) -> GrownTree:
-        space = self._space
-        splits = space.chosen[: space.shared[N_CHOSEN]].copy()
-        grown = GrownTree(
+    def _finished(self) -> GrownTree:
+        space, passes = self._space, self._space.passes
+        n_splits = int(space.shared[N_CHOSEN])
+        return GrownTree(
             tree=space.tree,
-            splits=splits,
-            leaves=leaves_of(space.tree.nodes, splits),
+            splits=space.chosen[:n_splits].copy(),
+            leaves=passes.leaves[: n_splits + 1].copy(),
             rows=space.rows,
             starts=space.tree.nodes["start"],
             counts=space.tree.nodes["count"],
-            labels=self._labels,
+            labels=passes.labels,
             no_leaf=self._parameters.num_leaves,
+            sums=passes.sums.sum(axis=0)[: n_splits + 1] if self._has_rows else None,
         )
-        label_leaves(grown, n_rows, every_row, self._workers)
-        return grown

@@ -27,6 +27,7 @@ class GrownTree:
     counts: IntArray
     labels: Labels  # the position in `leaves` of each row's leaf
     no_leaf: int  # the label of rows that the tree was not grown on
+    sums: IntArray | None = None  # [leaf, 2]: fixed-point gradients and hessians of the rows here, if known already
 
     @property
     def nodes(self) -> RecordArray:

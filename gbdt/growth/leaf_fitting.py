@@ -40,7 +40,10 @@ def newton_values(
         sum_leaves(grown.labels, gradients, hessians, *scales, times, start, stop, part)
         return part
 
-    sums = exchange.reduce_sum(sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)])
+    sums = grown.sums
+    if sums is None:
+        sums = sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)]
+    sums = exchange.reduce_sum(sums)
     values, leaf_hessians = np.empty(len(sums)), np.empty(len(sums))
     newton_steps(sums, _step_rules(scales, parameters), values, leaf_hessians)
     return values, leaf_hessians

@@ -81,6 +81,8 @@ class Quantised:
     hessian_scale: float
     fine_gradient_scale: float  # of the fixed-point sums that leaf values are made of
     fine_hessian_scale: float
+    rounding: RecordArray  # how gradients become words
+    written: bool = True  # whether the words are there, or left to the grower
     rounding_gain: float = 0.0  # see SPLIT_RULES
     hessian_margin: int = 0  # units that a leaf's hessian must have beyond min_child_weight
 
@@ -130,21 +132,26 @@ def quantise(
     coarsest: int = 0,
     least_leaf_hessian: float = 0.0,
     repeats: Repeats | None = None,
+    largest_here: tuple[float, float] | None = None,
+    write: bool = True,
 ) -> Quantised:
     """Pack the gradients of all rows; an empty `hessians` says that every hessian is 1.
 
     The words are written to `buffer` [2, row] if there is one: new memory for every tree would cost page faults. Bits
     and scales follow from the rows of all processes, `n_total_rows` (those that are here, if not given); levels before
     the `coarsest` are left out. A leaf needs `least_leaf_hessian` beyond what the parameters ask for. A row that is
-    repeated counts like as many rows, but for the count of rows itself.
+    repeated counts like as many rows, but for the count of rows itself. `largest_here` are the largest magnitudes of
+    gradients and hessians, where they are known already. Without `write` the words are left to the grower.
     """
     n_rows = len(gradients)
     everywhere = n_rows if n_total_rows is None else n_total_rows
     if repeats is not None:
         everywhere = repeats.total
     # A process without rows cannot tell whether there are hessians: the others say it.
-    largest_here = workers.run_ranges(lambda a, b: largest_magnitudes(gradients, hessians, a, b), n_rows)
-    largest = np.array([*map(max, zip(*largest_here, strict=True)), len(hessians) > 0])
+    if largest_here is None:
+        of_ranges = workers.run_ranges(lambda a, b: largest_magnitudes(gradients, hessians, a, b), n_rows)
+        largest_here = max(one[0] for one in of_ranges), max(one[1] for one in of_ranges)
+    largest = np.array([*largest_here, len(hessians) > 0])
     largest_gradient, largest_hessian, has_hessians = exchange.reduce_max(largest).tolist()
     to_nearest = everywhere <= most_repeated_rows(precision)
     level = _CONSTANT_EXACT if precision == "exact" else _CONSTANT
@@ -184,7 +191,8 @@ def quantise(
             # The last word has the count of one row, which stays 1.
             words[-1, start:stop] = (words[-1, start:stop] - 1) * times + 1
 
-    workers.run_ranges(pack, n_rows)
+    if write:
+        workers.run_ranges(pack, n_rows)
     fine_bits = min(40, 62 - row_bits)
     return Quantised(
         words,
@@ -193,6 +201,8 @@ def quantise(
         hessian_scale,
         _power_of_two(fine_bits, largest_gradient),
         _power_of_two(fine_bits, largest_hessian) if has_hessians else 1.0,
+        rounding,
+        write,
         _ROUNDING_GAIN,
         hessian_margin + math.ceil(least_leaf_hessian * hessian_scale),
     )

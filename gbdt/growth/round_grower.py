@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, label_leaves, leaves_of
+from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores
 from dmlgbm.gbdt.growth.quantisation import Quantised
 from dmlgbm.gbdt.growth.sampling import chosen_features
 from dmlgbm.gbdt.growth.split_rules import split_rules
@@ -38,6 +39,7 @@ from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.threads import Workers
 
 IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
 
 
 class GrowingTree:
@@ -154,6 +156,8 @@ class Rounds:
 class RoundGrower:
     """Grows trees over the rows of all ranks, some at a time, in buffers that are allocated once."""
 
+    packs = False
+
     def __init__(
         self,
         dataset: Dataset,
@@ -191,6 +195,13 @@ class RoundGrower:
                 tree.close_round(candidates)
         self._expander.end_trees(len(trees))
         return [self._finished(tree) for tree in trees]
+
+    def derive(self) -> None:
+        """Derivatives are the business of whoever calls."""
+
+    def add_to_scores(self, grown: GrownTree, output: int, values: FloatArray, scores: FloatArray) -> None:
+        """Add a tree to the scores of all rows."""
+        add_to_scores(grown, values, scores, self._workers)
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Write the leaf of every row outside the bag to the tree's labels."""

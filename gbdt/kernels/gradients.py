@@ -14,9 +14,16 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import exp
+from dmlgbm.gbdt.kernels.layout import RecordArray
 
 FloatArray = npt.NDArray[np.float64]
 SingleArray = npt.NDArray[np.float32]
+
+# Losses that target, weight and score of a row and two constants decide; OTHER_LOSS is any other.
+OTHER_LOSS, SQUARED_ERROR, BINARY, POISSON = range(4)
+
+LOSS = np.dtype([("kind", np.int64), ("hessian_factor", np.float64), ("least_curvature", np.float64)])
+"""A loss as `loss_gradients` takes it."""
 
 _LARGEST_SINGLE = 3.4028234663852886e38
 # Rows handled together by softmax: its intermediate values for a few classes stay in the nearest cache.
@@ -111,6 +118,25 @@ def poisson_gradients(
         slope = rate - target[row]
         gradients[row] = _single(row_weight * slope)
         hessians[row] = _single(row_weight * max(rate * hessian_factor, least_curvature * abs(slope)))
+
+
+@kernel
+def loss_gradients(
+    loss: RecordArray,
+    target: FloatArray,
+    weight: FloatArray,
+    score: FloatArray,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """The derivatives of the loss that a LOSS names."""
+    kind, hessian_factor, least_curvature = loss[0].kind, loss[0].hessian_factor, loss[0].least_curvature
+    if kind == SQUARED_ERROR:
+        squared_error_gradients(target, weight, score, gradients, hessians)
+    elif kind == BINARY:
+        binary_gradients(target, weight, least_curvature, score, gradients, hessians)
+    elif kind == POISSON:
+        poisson_gradients(target, weight, hessian_factor, least_curvature, score, gradients, hessians)
 
 
 @kernel

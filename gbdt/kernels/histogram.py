@@ -221,6 +221,13 @@ def build_histogram(
         build_tile(storage, gradients, tile, rows, start, stop, every_row, block, packed, planes)
 
 
+@inlined
+def add_to(total: npt.NDArray[np.int64], part: npt.NDArray[np.int64]) -> None:
+    """Merge the packed histogram that another thread made of its share of the rows."""
+    for i in range(total.size):
+        total[i] += part[i]
+
+
 @kernel
 def add_planes(total: npt.NDArray[np.int64], part: npt.NDArray[np.int64]) -> None:
     """Merge the wide histogram that another thread made of its share of the rows."""

@@ -199,6 +199,29 @@ class Buffers(NamedTuple):
     block: npt.NDArray[np.int64]  # packed histogram of one block of rows, then the sums of joint bytes
 
 
+class RowPasses(NamedTuple):
+    """What is done to every row between two trees: derivatives, words, labels, sums by leaf, scores.
+
+    `gradients` has no rows where somebody else makes the passes; the tree's rows are labelled all the same.
+    """
+
+    loss: RecordArray  # one LOSS
+    target: npt.NDArray[np.float64]
+    weight: npt.NDArray[np.float64]  # or nothing
+    scores: npt.NDArray[np.float64]  # [output, row]
+    gradients: npt.NDArray[np.float32]  # [output, row]
+    hessians: npt.NDArray[np.float32]  # [output, row], or no rows where every hessian is 1
+    largest: npt.NDArray[np.float64]  # [part, 2]: magnitudes of gradients and hessians
+    rounding: RecordArray  # one ROUNDING
+    labels: npt.NDArray[Any]  # uint8 or uint32: the leaf of each row
+    leaves: npt.NDArray[np.int64]  # of the finished tree, from left to right
+    waiting: npt.NDArray[np.int64]  # scratch space to list them
+    is_split: npt.NDArray[np.uint8]  # [node]: the same
+    sum_scales: npt.NDArray[np.float64]  # units of `sums` per unit of gradient and of hessian
+    sums: npt.NDArray[np.int64]  # [part, leaf, 2]: the last leaf takes rows that the tree was not grown on
+    leaf_values: npt.NDArray[np.float64]  # what the tree adds to the scores
+
+
 class TreeSpace(NamedTuple):
     """What all threads share that grow one tree after the other over the same rows."""
 
@@ -216,6 +239,7 @@ class TreeSpace(NamedTuple):
     chosen: npt.NDArray[np.int64]  # the splits of the finished tree
     shared: npt.NDArray[np.int64]  # counters, see `shared_state`
     instructions: npt.NDArray[np.int64]  # what the tree is to be like, see `shared_state`
+    passes: RowPasses
 
 
 class RoundLeaves(NamedTuple):

@@ -133,7 +133,7 @@ def share_partition(space: TreeSpace, block: npt.NDArray[np.int64], node: int) -
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
     # Marks of rows belong to one thread, which needs no help with them.
     by_marks = space.table.layout[nodes[node].feature].storage == SPARSE and space.table.storage.entry_rows.size > 0
-    few = stop - start < shared[ROWS_WORTH_SHARING]
+    few = stop - start < space.instructions[ROWS_WORTH_SHARING]
     if n_threads == 1 or few or by_marks or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
         return False
     shared[SHARED_NODE] = node
@@ -154,7 +154,7 @@ def share_histogram(space: TreeSpace, block: npt.NDArray[np.int64], node: int, s
     storage = space.table.storage
     start, stop = nodes[node].start, nodes[node].start + nodes[node].count
     n_cells = nodes[node].count * (storage.narrow.shape[1] + storage.wide.shape[1])
-    few = n_cells < _COLUMNS_PER_PARTITION * shared[ROWS_WORTH_SHARING]
+    few = n_cells < _COLUMNS_PER_PARTITION * space.instructions[ROWS_WORTH_SHARING]
     packed = nodes[node].count <= space.gradients.packing[0].packed_rows
     if n_threads == 1 or packed or few or exchange(shared, HAS_SHARED_LEAF, 1) != 0:
         return False

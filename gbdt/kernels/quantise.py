@@ -29,7 +29,7 @@ ROUNDING = np.dtype(
 
 
 @inlined
-def _largest_of(own: npt.NDArray[np.float32]) -> float:
+def largest_of(own: npt.NDArray[np.float32]) -> float:
     """The largest absolute value."""
     # The bits of non-negative floats are in the order of the floats, and only integer maxima are vectorised.
     bits = own.view(np.int32)
@@ -45,7 +45,7 @@ def largest_magnitudes(
 ) -> tuple[float, float]:
     """The largest absolute gradient and hessian of a range of rows; no hessians are 0."""
     # A view that starts at 0 tells the compiler that no index is negative.
-    return _largest_of(gradients[start:stop]), _largest_of(hessians[start:stop])
+    return largest_of(gradients[start:stop]), largest_of(hessians[start:stop])
 
 
 @inlined

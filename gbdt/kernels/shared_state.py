@@ -1,4 +1,4 @@
-"""What threads growing one tree share besides the nodes: a few counters, a lock, and what the tree is to be like.
+"""What threads growing one tree share besides the nodes: a few counters, a lock, and what the turn is about.
 
 Waiting threads look again at once for a while, then sleep between looks: a core that somebody else needs is not
 kept busy.
@@ -11,15 +11,19 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import exchange, fetch, inlined, relax, sleep_microseconds
 
-# Positions in the array of instructions. Trees are counted by their turns; NO_MORE_TURNS comes after the last.
-TURN, N_FINISHED, N_ROWS, EVERY_ROW, N_PARTS, N_FEATURES, MAX_LEAVES, LEVEL_WISE, N_THREADS, N_INSTRUCTIONS = range(10)
+# Positions in the array of instructions. Turns are counted; NO_MORE_TURNS comes after the last.
+TURN, N_FINISHED, N_ROWS, EVERY_ROW, N_FEATURES, MAX_LEAVES, LEVEL_WISE, N_THREADS = range(8)
+TASK, OUTPUT, FIRST_ROW_NUMBER, TO_PACK, ROW_PARTS_TAKEN, ROWS_WORTH_SHARING, N_INSTRUCTIONS = range(8, 15)
 NO_MORE_TURNS = -1
+# What a turn is about: a tree, the derivatives of all rows, or what a tree adds to their scores.
+GROW, DERIVE, ADD = range(3)
 
 # Positions in the shared array, which is cleared before each tree. The lock guards all counters except those of parts
 # and of the shared leaf.
 LOCK, PARTS_TAKEN, PARTS_BUILT, ROOT_TAKEN, N_HANDED_IN, N_IN_FLIGHT, N_NODES, N_CLAIMED, N_FREE, N_CHOSEN = range(10)
 HAS_SHARED_LEAF, SHARED_WORK, SHARED_NODE, SHARED_START, SHARED_STOP, SHARED_SLOT, N_SHARED_PARTS = range(10, 17)
-SHARED_PARTS_TAKEN, SHARED_PARTS_DONE, N_SHARING, IMPLICIT_GOES_LEFT, ROWS_WORTH_SHARING, FIRST_PART = range(17, 23)
+SHARED_PARTS_TAKEN, SHARED_PARTS_DONE, N_SHARING, IMPLICIT_GOES_LEFT = range(17, 21)
+N_THROUGH, LEAVES_LISTED, LABELS_TAKEN, LABELS_DONE, SUMS_TAKEN, FIRST_PART = range(21, 27)
 MAX_PARTS = 64
 N_SHARED_WORDS = FIRST_PART + MAX_PARTS
 

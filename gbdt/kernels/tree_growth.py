@@ -12,12 +12,14 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, fetch, fetch_and_add, inlined, kernel
-from dmlgbm.gbdt.kernels.histogram import add_planes, build_histogram
+from dmlgbm.gbdt.kernels.histogram import add_planes, add_to, build_histogram
 from dmlgbm.gbdt.kernels.layout import CLAIMED, LEAF, SPLIT, Buffers, RecordArray, TreeSpace
 from dmlgbm.gbdt.kernels.leaf_expansion import expand_leaf
 from dmlgbm.gbdt.kernels.leaf_sharing import help_with_shared_leaf
+from dmlgbm.gbdt.kernels.quantise import pack_words
 from dmlgbm.gbdt.kernels.shared_state import (
     EVERY_ROW,
+    FIRST_ROW_NUMBER,
     LEVEL_WISE,
     LOCK,
     MAX_LEAVES,
@@ -27,12 +29,13 @@ from dmlgbm.gbdt.kernels.shared_state import (
     N_HANDED_IN,
     N_IN_FLIGHT,
     N_NODES,
-    N_PARTS,
     N_ROWS,
     N_THREADS,
+    OUTPUT,
     PARTS_BUILT,
     PARTS_TAKEN,
     ROOT_TAKEN,
+    TO_PACK,
     acquire,
     release,
     wait_for_change,
@@ -161,21 +164,37 @@ def hand_in(
 @inlined
 def build_root_parts(space: TreeSpace, block: npt.NDArray[np.int64]) -> None:
     """Sum parts of the rows, each into its own slot, until every part is taken."""
-    n_rows, n_parts, every_row = (
-        space.instructions[N_ROWS],
-        space.instructions[N_PARTS],
-        space.instructions[EVERY_ROW] == 1,
-    )
+    instructions, passes = space.instructions, space.passes
+    n_rows, n_parts, every_row = instructions[N_ROWS], instructions[N_THREADS], instructions[EVERY_ROW] == 1
+    output = instructions[OUTPUT]
     packed = n_rows <= space.gradients.packing[0].packed_rows
     while True:
         part = fetch_and_add(space.shared, PARTS_TAKEN, 1)
         if part >= n_parts:
             return
         start, stop = n_rows * part // n_parts, n_rows * (part + 1) // n_parts
+        if instructions[TO_PACK] == 1:  # only where every row is in the tree
+            pack_words(
+                passes.gradients[output], passes.hessians[output], start, stop, instructions[FIRST_ROW_NUMBER],
+                passes.rounding, space.gradients,
+            )  # fmt: skip
         build_histogram(
             space.table.storage, space.gradients, space.rows, start, stop, every_row, block, packed, space.pool[part]
         )
         fetch_and_add(space.shared, PARTS_BUILT, 1)
+
+
+@inlined
+def clear_tree(space: TreeSpace) -> None:
+    """Forget the last tree."""
+    nodes, shared, n_free = space.tree.nodes, space.shared, space.free_slots.size - 1
+    for node in range(nodes.size):
+        nodes[node].state = 0
+    for k in range(n_free):
+        space.free_slots[k] = n_free - k
+    for k in range(shared.size):
+        shared[k] = 0
+    shared[N_IN_FLIGHT], shared[N_FREE] = 1, n_free
 
 
 @inlined
@@ -189,14 +208,17 @@ def create_root(nodes: RecordArray, n_rows: int) -> None:
 @inlined
 def finish_root(space: TreeSpace) -> None:
     """Wait for all parts of the root's histogram, add them up and enter the node."""
-    n_parts = space.instructions[N_PARTS]
+    n_rows, n_parts = space.instructions[N_ROWS], space.instructions[N_THREADS]
     built = fetch(space.shared, PARTS_BUILT)
     while built < n_parts:
         wait_for_change(space.shared, PARTS_BUILT, built)
         built = fetch(space.shared, PARTS_BUILT)
     for part in range(1, n_parts):
-        add_planes(space.pool[0], space.pool[part])
-    create_root(space.tree.nodes, space.instructions[N_ROWS])
+        if n_rows <= space.gradients.packing[0].packed_rows:
+            add_to(space.pool[0, 0], space.pool[part, 0])
+        else:
+            add_planes(space.pool[0], space.pool[part])
+    create_root(space.tree.nodes, n_rows)
 
 
 @kernel

@@ -1,10 +1,10 @@
-"""Tree after tree with the same threads: the followers stay inside a kernel, where the next tree finds them at once.
+"""Turn after turn with the same threads: the followers stay inside a kernel, where the next turn finds them at once.
 
-Waking a thread up from Python takes as long as a small tree needs to grow. What changes from one tree to the next is in
-arrays that all threads have from the start: the leader fills them, then begins the turn.
+Waking a thread up from Python takes as long as a small tree needs to grow. A turn is a tree or a pass over all rows.
+What changes from one turn to the next is in arrays that all threads have from the start: the leader fills them first.
 
-    leader     lead_tree                 lead_tree                 end_turns
-    follower   follow_trees  ...........................................
+    leader     lead_turn                 lead_turn                 end_turns
+    follower   follow_turns  ...........................................
 """
 
 from __future__ import annotations
@@ -12,19 +12,41 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.kernels.compiler import exchange, fetch, fetch_and_add, kernel
+from dmlgbm.gbdt.kernels.compiler import exchange, fetch, fetch_and_add, inlined, kernel
 from dmlgbm.gbdt.kernels.layout import Buffers, TreeSpace
-from dmlgbm.gbdt.kernels.shared_state import N_FINISHED, N_THREADS, NO_MORE_TURNS, TURN, wait_for_change
-from dmlgbm.gbdt.kernels.tree_growth import grow_tree
+from dmlgbm.gbdt.kernels.row_passes import pass_over_rows, settle_rows
+from dmlgbm.gbdt.kernels.shared_state import (
+    GROW,
+    N_FINISHED,
+    N_THREADS,
+    NO_MORE_TURNS,
+    ROW_PARTS_TAKEN,
+    TASK,
+    TURN,
+    wait_for_change,
+)
+from dmlgbm.gbdt.kernels.tree_growth import clear_tree, grow_tree
+
+
+@inlined
+def take_turn(space: TreeSpace, buffers: Buffers) -> None:
+    """What each thread does in a turn."""
+    if space.instructions[TASK] == GROW:
+        grow_tree(space, buffers)
+        settle_rows(space)
+    else:
+        pass_over_rows(space)
 
 
 @kernel
-def lead_tree(space: TreeSpace, buffers: Buffers) -> None:
-    """Grow one tree together with all followers; come back when the last of them has left it."""
+def lead_turn(space: TreeSpace, buffers: Buffers) -> None:
+    """Do what the instructions say together with all followers; come back when the last of them has finished."""
     instructions = space.instructions
-    instructions[N_FINISHED] = 0
+    if instructions[TASK] == GROW:
+        clear_tree(space)
+    instructions[N_FINISHED], instructions[ROW_PARTS_TAKEN] = 0, 0
     fetch_and_add(instructions, TURN, 1)
-    grow_tree(space, buffers)
+    take_turn(space, buffers)
     finished = fetch(instructions, N_FINISHED)
     while finished < instructions[N_THREADS] - 1:
         wait_for_change(instructions, N_FINISHED, finished)
@@ -32,15 +54,15 @@ def lead_tree(space: TreeSpace, buffers: Buffers) -> None:
 
 
 @kernel
-def follow_trees(space: TreeSpace, buffers: Buffers) -> None:
-    """Help to grow every tree from the first turn on, until there are no more turns."""
+def follow_turns(space: TreeSpace, buffers: Buffers) -> None:
+    """Take part in every turn from the first one on, until there are no more."""
     instructions, turn = space.instructions, np.int64(0)
     while True:
         wait_for_change(instructions, TURN, turn)
         turn = fetch(instructions, TURN)
         if turn == NO_MORE_TURNS:
             return
-        grow_tree(space, buffers)
+        take_turn(space, buffers)
         fetch_and_add(instructions, N_FINISHED, 1)
 
 

@@ -65,6 +65,9 @@ class Custom:
     def base_scores(self) -> FloatArray:
         return np.zeros(self.n_outputs)
 
+    def row_loss(self) -> None:
+        return None
+
     def compute_gradients(
         self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
     ) -> None:

@@ -49,6 +49,9 @@ class Multiclass:
         shares = class_shares(self._label, self.weights.given, self.n_outputs, self._exchange)
         return logarithm(np.maximum(shares, SMALLEST_SHARE))
 
+    def row_loss(self) -> None:
+        return None
+
     def compute_gradients(
         self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
     ) -> None:

@@ -8,7 +8,8 @@ import numpy as np
 
 from dmlgbm.gbdt.data.exchange import Exchange
 from dmlgbm.gbdt.data.row_weights import RowWeights
-from dmlgbm.gbdt.kernels.gradients import binary_gradients, poisson_gradients, slope_gradients, squared_error_gradients
+from dmlgbm.gbdt.kernels.gradients import BINARY, LOSS, POISSON, SQUARED_ERROR, loss_gradients, slope_gradients
+from dmlgbm.gbdt.kernels.layout import RecordArray
 from dmlgbm.gbdt.kernels.metric_loops import logarithm
 from dmlgbm.gbdt.objectives.averages import SMALLEST_SHARE, shared_percentile, weighted_mean
 from dmlgbm.gbdt.objectives.protocol import (
@@ -16,6 +17,7 @@ from dmlgbm.gbdt.objectives.protocol import (
     NO_LARGEST_STEP,
     FloatArray,
     RareClassLimits,
+    RowLoss,
     SingleArray,
     no_limits,
 )
@@ -61,6 +63,9 @@ class _Pointwise(ABC):
         workers.run_ranges(write_rows, len(self._target))
 
     @abstractmethod
+    def row_loss(self) -> RowLoss | None: ...
+
+    @abstractmethod
     def _base_score(self) -> float: ...
 
     @abstractmethod
@@ -75,7 +80,27 @@ class _Pointwise(ABC):
         """Write the derivatives of a range of rows; an empty array of weights or hessians is empty in any range."""
 
 
-class Binary(_Pointwise):
+class _Smooth(_Pointwise):
+    """A loss that a LOSS names."""
+
+    def row_loss(self) -> RowLoss:
+        return RowLoss(self._loss(), self._target, self._kernel_weight)
+
+    @abstractmethod
+    def _loss(self) -> RecordArray: ...
+
+    def _write(
+        self,
+        target: FloatArray,
+        weight: FloatArray,
+        score: FloatArray,
+        gradients: SingleArray,
+        hessians: SingleArray,
+    ) -> None:
+        loss_gradients(self._loss(), target, weight, score, gradients, hessians)
+
+
+class Binary(_Smooth):
     """Log loss of two classes, 0 and 1; the score is the log-odds of class 1."""
 
     name = "binary"
@@ -97,18 +122,11 @@ class Binary(_Pointwise):
         share = min(max(mean, SMALLEST_SHARE), 1.0 - SMALLEST_SHARE)
         return _log(share / (1.0 - share))
 
-    def _write(
-        self,
-        target: FloatArray,
-        weight: FloatArray,
-        score: FloatArray,
-        gradients: SingleArray,
-        hessians: SingleArray,
-    ) -> None:
-        binary_gradients(target, weight, 1.0 / self.largest_step, score, gradients, hessians)
+    def _loss(self) -> RecordArray:
+        return np.array([(BINARY, 1.0, 1.0 / self.largest_step)], LOSS)
 
 
-class SquaredError(_Pointwise):
+class SquaredError(_Smooth):
     """Half the squared error; the score is the mean."""
 
     name = "regression"
@@ -121,15 +139,8 @@ class SquaredError(_Pointwise):
     def _base_score(self) -> float:
         return weighted_mean(self._target, self.weights.given, self._exchange)
 
-    def _write(
-        self,
-        target: FloatArray,
-        weight: FloatArray,
-        score: FloatArray,
-        gradients: SingleArray,
-        hessians: SingleArray,
-    ) -> None:
-        squared_error_gradients(target, weight, score, gradients, hessians)
+    def _loss(self) -> RecordArray:
+        return np.array([(SQUARED_ERROR, 1.0, 0.0)], LOSS)
 
 
 class _Kinked(_Pointwise):
@@ -150,6 +161,9 @@ class _Kinked(_Pointwise):
         self.leaf_percentile = level
         self._slopes = np.array(slopes)
         require_real(self.name, target)
+
+    def row_loss(self) -> None:
+        return None
 
     def _base_score(self) -> float:
         return shared_percentile(self._target, self.weights.of_percentiles, self.leaf_percentile, self._exchange)
@@ -185,7 +199,7 @@ class Quantile(_Kinked):
         super().__init__(target, weights, exchange, alpha, (-alpha, 1.0 - alpha, 1.0 - alpha))
 
 
-class Poisson(_Pointwise):
+class Poisson(_Smooth):
     """Counts and other rates that are never negative; the score is the logarithm of the mean."""
 
     name = "poisson"
@@ -202,15 +216,8 @@ class Poisson(_Pointwise):
     def _base_score(self) -> float:
         return _log(self._mean)
 
-    def _write(
-        self,
-        target: FloatArray,
-        weight: FloatArray,
-        score: FloatArray,
-        gradients: SingleArray,
-        hessians: SingleArray,
-    ) -> None:
-        poisson_gradients(target, weight, _POISSON_HESSIAN_FACTOR, 1.0 / self.largest_step, score, gradients, hessians)
+    def _loss(self) -> RecordArray:
+        return np.array([(POISSON, _POISSON_HESSIAN_FACTOR, 1.0 / self.largest_step)], LOSS)
 
 
 def _log(value: float) -> float:

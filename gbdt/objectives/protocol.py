@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.row_weights import RowWeights
+from dmlgbm.gbdt.kernels.layout import RecordArray
 from dmlgbm.gbdt.threads import Workers
 
 FloatArray = npt.NDArray[np.float64]
@@ -34,6 +35,15 @@ class RareClassLimits:
 def no_limits(n_outputs: int) -> RareClassLimits:
     """For objectives without classes."""
     return RareClassLimits(np.zeros(n_outputs), np.zeros(n_outputs))
+
+
+@dataclass(frozen=True)
+class RowLoss:
+    """A loss that a row's target, weight and score decide."""
+
+    constants: RecordArray  # one LOSS
+    target: FloatArray
+    weight: FloatArray  # or nothing
 
 
 class Objective(Protocol):
@@ -72,3 +82,6 @@ class Objective(Protocol):
         self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
     ) -> None:
         """Write the derivatives of the loss at the scores, weighted but for repeats; all arrays are [output, row]."""
+
+    def row_loss(self) -> RowLoss | None:
+        """The same for kernels that make passes over the rows, where a LOSS can say it."""

@@ -62,6 +62,9 @@ class LambdaRank:
     def base_scores(self) -> FloatArray:
         return np.zeros(1)
 
+    def row_loss(self) -> None:
+        return None
+
     def compute_gradients(
         self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
     ) -> None:

@@ -27,6 +27,7 @@ from dmlgbm.gbdt.data.partition_binning import BinningPlan
 from dmlgbm.gbdt.data.row_numbers import Segment, global_row_number
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.round_grower import LeafExpander, RoundGrower
+from dmlgbm.gbdt.growth.row_arrays import row_arrays
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import ObjectiveSettings, RowError
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -148,7 +149,8 @@ def train_rank(
             loss = loss_over(rows, task.objective, task.parameters.precision, row_exchange)
         check_outputs(start, loss)
         grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
-        run = BoostingRun(task.parameters, dataset, loss, rows, scores, [grower], workers, row_exchange)
+        arrays = row_arrays(loss, scores)
+        run = BoostingRun(task.parameters, dataset, loss, rows, arrays, [grower], workers, row_exchange)
         after = replace(start, trees=(*start.trees, *finished.trees))
         evaluators = [Evaluator(one, after, task.metrics, workers, exchange) for one in evaluation_sets]
         counted = None if on_iteration is None else _with_counts(on_iteration, grower, exchange)

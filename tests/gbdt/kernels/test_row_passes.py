@@ -1,0 +1,76 @@
+"""Passes that the threads of a grower make give what the passes of the loop give."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from dmlgbm.gbdt.data.dataset import bin_table
+from dmlgbm.gbdt.data.row_numbers import whole_table
+from dmlgbm.gbdt.data.table import NumericColumn, Table
+from dmlgbm.gbdt.growth.grower import TreeGrower
+from dmlgbm.gbdt.growth.quantisation import quantise
+from dmlgbm.gbdt.growth.row_arrays import row_arrays
+from dmlgbm.gbdt.objectives import ObjectiveSettings, objective_for
+from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
+from dmlgbm.gbdt.threads import Workers
+
+N_ROWS = 70_001  # two threads, and parts of different sizes
+
+
+def made_table(generator: np.random.Generator) -> tuple[Table, npt.NDArray[np.float64]]:
+    values = generator.normal(size=(3, N_ROWS))
+    columns = tuple(NumericColumn(column) for column in values)
+    return Table(columns, N_ROWS), (values[0] * values[1] > 0.0).astype(np.float64)
+
+
+@pytest.mark.parametrize("objective", ["regression", "binary", "poisson"])
+@pytest.mark.parametrize("n_threads", [1, 2])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("in_bag", [False, True])
+def test_passes_of_a_grower_are_those_of_the_loop(objective: str, n_threads: int, weighted: bool, in_bag: bool) -> None:
+    generator = np.random.default_rng(3)
+    table, target = made_table(generator)
+    weight = generator.uniform(0.5, 2.0, N_ROWS) if weighted else None
+    loss = objective_for(ObjectiveSettings(objective), target=target, weight=weight, group_starts=None)
+    parameters = TrainParameters(num_leaves=15)
+    bag = np.arange(0, N_ROWS, 3, dtype=np.uint32) if in_bag else None
+    with Workers(n_threads) as workers:
+        dataset = bin_table(table, BinningParameters(), workers)
+        own = row_arrays(loss, generator.normal(size=(1, N_ROWS)))
+        with TreeGrower(dataset, parameters, workers, own) as grower:
+            largest = grower.derive()
+            expected = row_arrays(loss, own.scores.copy())
+            loss.compute_gradients(expected.scores, expected.gradients, expected.hessians, workers)
+            np.testing.assert_array_equal(own.gradients, expected.gradients)
+            np.testing.assert_array_equal(own.hessians, expected.hessians)
+            assert largest == (abs(expected.gradients).max(), abs(expected.hessians).max(initial=0.0))
+
+            made = [
+                quantise(
+                    own.gradients[0], own.hessians[0], precision="auto", segments=whole_table(N_ROWS), seed=1, tree=0,
+                    workers=workers, buffer=buffer, largest_here=known, write=write,
+                )
+                for buffer, known, write in ((None, None, True), (grower.words[0], largest, in_bag))
+            ]  # fmt: skip
+            grown = grower.grow(made[1], bag, 0)
+            words = slice(0, len(made[0].words))
+            np.testing.assert_array_equal(grower.words[0][words], made[0].words)
+            assert len(grown.splits) > 0
+
+            labels = np.full(N_ROWS, grown.no_leaf)
+            for leaf, (start, count) in enumerate(zip(*grown.leaf_ranges(), strict=True)):
+                labels[grown.rows[start : start + count]] = leaf
+            np.testing.assert_array_equal(grown.labels, labels)
+            assert grown.sums is not None
+            units = np.floor(own.gradients[0].astype(np.float64) * made[0].fine_gradient_scale + 0.5).astype(np.int64)
+            n_leaves = len(grown.leaves)
+            assert grown.sums[:, 0].tolist() == [int(units[labels == leaf].sum()) for leaf in range(n_leaves)]
+
+            values = generator.normal(size=n_leaves)
+            if bag is not None:
+                grower.label_others(grown, bag)
+            wanted = own.scores[0] + values[grown.labels]
+            grower.add_to_scores(grown, 0, values, own.scores[0])
+            np.testing.assert_array_equal(own.scores[0], wanted)
