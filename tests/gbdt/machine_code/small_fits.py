@@ -50,10 +50,10 @@ cache_folders.base_folders = lambda: (cache_folders.Path({str(cache)!r}),)
         text=True,
         timeout=540,
         cwd=ROOT,
-        env=os.environ | environment,
+        env=os.environ | {"PYTHONFAULTHANDLER": "1"} | environment,
         check=False,
     )
-    assert completed.returncode == 0, completed.stderr
+    assert completed.returncode == 0, f"exit status {completed.returncode}\n{completed.stderr}"
     return Told(**json.loads(completed.stdout.splitlines()[-1]))
 
 
