@@ -21,12 +21,13 @@ from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
-from dmlgbm.gbdt.growth.grown_tree import GrownTree
-from dmlgbm.gbdt.growth.leaf_fitting import newton_values, percentile_values
-from dmlgbm.gbdt.growth.quantisation import Quantised, coarsest_level, quantise
+from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
+from dmlgbm.gbdt.growth.leaf_fitting import newton_steps_of, percentile_values, step_rules
+from dmlgbm.gbdt.growth.quantisation import coarsest_level, quantise
 from dmlgbm.gbdt.growth.row_arrays import RowArrays
 from dmlgbm.gbdt.growth.sampling import bag_of
 from dmlgbm.gbdt.growth.tree_building import is_chance, tree_over_values, tree_without_splits
+from dmlgbm.gbdt.growth.tree_request import TreeRequest
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.objectives import Objective
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -53,9 +54,7 @@ class Grower(Protocol):
     def words(self) -> Sequence[npt.NDArray[np.int64]]:
         """Where the packed gradients of each of the trees are written that can be grown at once."""
 
-    def grow_together(
-        self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
-    ) -> Sequence[GrownTree]:
+    def grow_together(self, requests: Sequence[TreeRequest], bag: npt.NDArray[np.uint32] | None) -> Sequence[GrownTree]:
         """Grow trees over all rows, or over those in `bag`; they are valid until the next call."""
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
@@ -101,6 +100,7 @@ class BoostingRun:
         weight = loss.weights.given if repeats is None else None
         self._coarsest_level = coarsest_level(weight, parameters.min_child_samples, self._n_total_rows, exchange)
         self._limits = loss.rare_class_limits()
+        self._steps = [step_rules(parameters, loss.largest_step) for _ in range(loss.n_outputs)]
         # Several growers: one thread a tree, nothing to wait for. One grower: all threads in the tree.
         self._one_thread = Workers(1)
         several = len(growers) > 1
@@ -134,62 +134,68 @@ class BoostingRun:
     def _grow(self, outputs: range, first_number: int, bag: npt.NDArray[np.uint32] | None) -> list[Tree]:
         grower = self._growers.get()
         try:
-            numbers = [first_number + output for output in outputs]
-            quantised = [
-                quantise(
-                    self._gradients[output],
-                    self._hessians[output],
-                    precision=self.parameters.precision,
-                    segments=self._dataset.segments,
-                    seed=self.parameters.seed,
-                    tree=number,
-                    workers=self._tree_workers,
-                    buffer=buffer,
-                    exchange=self._exchange,
-                    n_total_rows=self._n_total_rows,
-                    coarsest=self._coarsest_level,
-                    least_leaf_hessian=float(self._limits.leaf_hessians[output]),
-                    repeats=self._loss.weights.repeats,
-                    largest_here=self._largest,
-                    write=bag is not None or not grower.packs,
-                )
-                for output, number, buffer in zip(outputs, numbers, grower.words, strict=False)
+            requests = [
+                self._request(first_number, output, buffer, write=bag is not None or not grower.packs)
+                for output, buffer in zip(outputs, grower.words, strict=False)
             ]
-            grown = grower.grow_together(quantised, bag, numbers)
+            grown = grower.grow_together(requests, bag)
             return [
-                self._added(output, own_grown, own_quantised, grower, bag)
-                for output, own_grown, own_quantised in zip(outputs, grown, quantised, strict=True)
+                self._finished(request, own_grown, grower, bag)
+                for request, own_grown in zip(requests, grown, strict=True)
             ]
         finally:
             self._growers.put(grower)
 
-    def _added(
-        self,
-        output: int,
-        grown: GrownTree,
-        quantised: Quantised,
-        grower: Grower,
-        bag: npt.NDArray[np.uint32] | None,
-    ) -> Tree:
-        """Give a grown tree its values and add it to the scores of all rows."""
-        parameters, workers, exchange = self.parameters, self._tree_workers, self._exchange
-        gain_unit = quantised.hessian_scale / quantised.gradient_scale**2
-        gradients, hessians, row_weights = self._gradients[output], self._hessians[output], self._loss.weights
-        values, weights = newton_values(
-            grown, gradients, hessians, quantised, parameters, workers, exchange, row_weights.repeats
+    def _request(self, first_number: int, output: int, buffer: npt.NDArray[np.int64], *, write: bool) -> TreeRequest:
+        """Make the gradients of an output integers."""
+        quantised = quantise(
+            self._gradients[output],
+            self._hessians[output],
+            precision=self.parameters.precision,
+            segments=self._dataset.segments,
+            seed=self.parameters.seed,
+            tree=first_number + output,
+            workers=self._tree_workers,
+            buffer=buffer,
+            exchange=self._exchange,
+            n_total_rows=self._n_total_rows,
+            coarsest=self._coarsest_level,
+            least_leaf_hessian=float(self._limits.leaf_hessians[output]),
+            repeats=self._loss.weights.repeats,
+            largest_here=self._largest,
+            write=write,
         )
-        if self._loss.leaf_percentile is not None:
-            residuals = self._rows.target - self.scores[output]
-            level, rate = self._loss.leaf_percentile, parameters.learning_rate
-            values = percentile_values(grown, residuals, row_weights.of_percentiles, level, rate, exchange)
-        largest = parameters.learning_rate * self._loss.largest_step
-        values = np.clip(values, -largest, largest)
-        if is_chance(grown, gain_unit, float(self._limits.root_gains[output])):
-            return tree_without_splits(grown, weights)
-        if bag is not None:
-            grower.label_others(grown, bag)
-        grower.add_to_scores(grown, output, values, self.scores[output])
-        return tree_over_values(grown, self._dataset, gain_unit, values, weights)
+        steps, least_gain = self._steps[output], float(self._limits.root_gains[output])
+        steps["gradient_scale"], steps["hessian_scale"] = quantised.fine_gradient_scale, quantised.fine_hessian_scale
+        steps["least_root_gain"] = least_gain / quantised.gain_unit if least_gain > 0.0 else 0.0
+        return TreeRequest(first_number + output, output, quantised, steps)
+
+    def _finished(
+        self, request: TreeRequest, grown: GrownTree, grower: Grower, bag: npt.NDArray[np.uint32] | None
+    ) -> Tree:
+        """The tree with its values, which is added to the scores of all rows."""
+        steps = grown.added or self._leaf_steps(request, grown)
+        if is_chance(grown, request.steps):
+            return tree_without_splits(grown, steps.hessians)
+        if grown.added is None:
+            if bag is not None:
+                grower.label_others(grown, bag)
+            grower.add_to_scores(grown, request.output, steps.values, self.scores[request.output])
+        return tree_over_values(grown, self._dataset, request.quantised.gain_unit, steps)
+
+    def _leaf_steps(self, request: TreeRequest, grown: GrownTree) -> LeafSteps:
+        output, row_weights = request.output, self._loss.weights
+        gradients, hessians = self._gradients[output], self._hessians[output]
+        steps = newton_steps_of(
+            grown, gradients, hessians, request.steps, self._tree_workers, self._exchange, row_weights.repeats
+        )
+        level, rate = self._loss.leaf_percentile, self.parameters.learning_rate
+        if level is None:
+            return steps
+        residuals = self._rows.target - self.scores[output]
+        values = percentile_values(grown, residuals, row_weights.of_percentiles, level, rate, self._exchange)
+        largest = rate * self._loss.largest_step
+        return LeafSteps(np.clip(values, -largest, largest), steps.hessians)
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.storage_plan import StoragePlan
-from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, label_others
-from dmlgbm.gbdt.growth.quantisation import Quantised
 from dmlgbm.gbdt.growth.row_arrays import RowArrays
 from dmlgbm.gbdt.growth.sampling import chosen_features
 from dmlgbm.gbdt.growth.split_rules import split_rules
+from dmlgbm.gbdt.growth.tree_request import TreeRequest
 from dmlgbm.gbdt.kernels.compiler import for_types_of, prepare
 from dmlgbm.gbdt.kernels.gradients import LOSS
 from dmlgbm.gbdt.kernels.layout import (
@@ -34,13 +34,16 @@ from dmlgbm.gbdt.kernels.layout import (
     TreeNodes,
     TreeSpace,
 )
+from dmlgbm.gbdt.kernels.leaf_values import STEP_RULES
 from dmlgbm.gbdt.kernels.quantise import ROUNDING
 from dmlgbm.gbdt.kernels.shared_state import (
     ADD,
+    ADD_AND_DERIVE,
     DERIVE,
     EVERY_ROW,
     FIRST_ROW_NUMBER,
     GROW,
+    GROW_ADD_AND_DERIVE,
     LEVEL_WISE,
     MAX_LEAVES,
     N_CHOSEN,
@@ -101,9 +104,10 @@ def row_passes(arrays: RowArrays, parameters: TrainParameters, n_rows: int, n_no
         leaves=np.empty(num_leaves, np.int64),
         waiting=np.empty(num_leaves, np.int64),
         is_split=np.empty(n_nodes, np.uint8),
-        sum_scales=np.empty(2),
+        steps=np.zeros(1, STEP_RULES),
         sums=np.empty((n_threads, num_leaves + 1, 2), np.int64),
         leaf_values=np.zeros(num_leaves + 1),
+        leaf_hessians=np.zeros(num_leaves + 1),
     )
 
 
@@ -159,7 +163,8 @@ class TreeGrower:
         cells = dataset.n_rows * max(1, len(dataset.plan.features))
         n_threads = max(1, min(workers.n_threads, cells // _CELLS_WORTH_A_THREAD))
         self._has_rows = arrays is not None
-        self._derives = arrays is not None and arrays.loss is not None
+        self._derives = arrays is not None and arrays.loss is not None and dataset.n_rows > 0
+        self._has_derived = False  # for the scores as they are now
         self._space = tree_space(dataset, parameters, n_threads, arrays or _NO_ROWS)
         self._buffers = [search_buffers(dataset, parameters.num_leaves) for _ in range(n_threads)]
         self._followers: list[Thread] = []
@@ -192,7 +197,9 @@ class TreeGrower:
         """Write the derivatives of all rows; the largest magnitudes of gradients and hessians. None: it cannot."""
         if not self._derives:
             return None
-        self._take_turn(DERIVE)
+        if not self._has_derived:
+            self._take_turn(DERIVE)
+        self._has_derived = False
         gradient, hessian = self._space.passes.largest.max(axis=0).tolist()
         return gradient, hessian
 
@@ -203,17 +210,21 @@ class TreeGrower:
             return
         self._space.passes.leaf_values[: len(values)] = values
         self._space.instructions[OUTPUT] = output
-        self._take_turn(ADD)
+        # The next iteration's derivatives in the same pass: nobody but its trees changes scores in between.
+        self._take_turn(ADD_AND_DERIVE if self._derives else ADD)
+        self._has_derived = self._derives
 
-    def grow(self, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, tree: int) -> GrownTree:
+    def grow(self, request: TreeRequest, bag: npt.NDArray[np.uint32] | None) -> GrownTree:
         """Grow one tree over all rows, or over those in `bag`."""
         n_rows = self._dataset.n_rows if bag is None else len(bag)
         if bag is not None:
             self._space.rows[:n_rows] = bag
             self._space.passes.labels[:] = self._parameters.num_leaves
-        self._write_instructions(quantised, tree, n_rows, bag is None)
-        self._take_turn(GROW)
-        return self._finished()
+        self._write_instructions(request, n_rows, bag is None)
+        adds = self._derives and bag is None
+        self._take_turn(GROW_ADD_AND_DERIVE if adds else GROW)
+        self._has_derived = adds
+        return self._finished(adds)
 
     def _take_turn(self, task: int) -> None:
         """Have all threads do what the instructions say."""
@@ -223,29 +234,27 @@ class TreeGrower:
             self._lead = for_types_of(lead_turn, self._space, self._buffers[0])
         self._lead(self._space, self._buffers[0])
 
-    def grow_together(
-        self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
-    ) -> list[GrownTree]:
+    def grow_together(self, requests: Sequence[TreeRequest], bag: npt.NDArray[np.uint32] | None) -> list[GrownTree]:
         """Grow the one tree that there is room for."""
-        return [self.grow(quantised[0], bag, numbers[0])]
+        return [self.grow(requests[0], bag)]
 
     def label_others(self, grown: GrownTree, bag: npt.NDArray[np.uint32]) -> None:
         """Write the leaf of every row outside the bag to the tree's labels."""
         label_others(grown, self._dataset, bag)
 
-    def _write_instructions(self, quantised: Quantised, tree: int, n_rows: int, every_row: bool) -> None:
+    def _write_instructions(self, request: TreeRequest, n_rows: int, every_row: bool) -> None:
         """Write what is different in every tree."""
-        parameters, space = self._parameters, self._space
+        parameters, space, quantised, tree = self._parameters, self._space, request.quantised, request.number
         features = chosen_features(len(space.features), parameters.colsample_bytree, parameters.seed, tree)
         space.features[: len(features)] = features
         space.gradients.packing[:] = quantised.packing
         space.rules[:] = split_rules(parameters, quantised, tree, len(features))
         instructions, passes = space.instructions, space.passes
         instructions[N_ROWS], instructions[EVERY_ROW], instructions[N_FEATURES] = n_rows, every_row, len(features)
-        instructions[OUTPUT], instructions[TO_PACK] = tree % len(passes.gradients), not quantised.written
+        instructions[OUTPUT], instructions[TO_PACK] = request.output, not quantised.written
         instructions[FIRST_ROW_NUMBER] = self._dataset.segments[0].first_row_number if self.packs else 0
         passes.rounding[:] = quantised.rounding
-        passes.sum_scales[:] = quantised.fine_gradient_scale, quantised.fine_hessian_scale
+        passes.steps[:] = request.steps
 
     def _start_followers(self) -> None:
         """Before the first turn, one thread for each set of buffers but the first."""
@@ -267,17 +276,20 @@ class TreeGrower:
         del self._buffers[n_threads:]
         self._space.instructions[N_THREADS] = n_threads
 
-    def _finished(self) -> GrownTree:
+    def _finished(self, added: bool) -> GrownTree:
         space, passes = self._space, self._space.passes
         n_splits = int(space.shared[N_CHOSEN])
+        n_leaves = n_splits + 1
+        steps = LeafSteps(passes.leaf_values[:n_leaves].copy(), passes.leaf_hessians[:n_leaves].copy())
         return GrownTree(
             tree=space.tree,
             splits=space.chosen[:n_splits].copy(),
-            leaves=passes.leaves[: n_splits + 1].copy(),
+            leaves=passes.leaves[:n_leaves].copy(),
             rows=space.rows,
             starts=space.tree.nodes["start"],
             counts=space.tree.nodes["count"],
             labels=passes.labels,
             no_leaf=self._parameters.num_leaves,
-            sums=passes.sums.sum(axis=0)[: n_splits + 1] if self._has_rows else None,
+            sums=passes.sums.sum(axis=0)[:n_leaves] if self._has_rows and not added else None,
+            added=steps if added else None,
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -13,6 +14,14 @@ from dmlgbm.gbdt.kernels.tree_description import list_leaves
 from dmlgbm.gbdt.threads import ROWS_WORTH_A_THREAD, Workers
 
 IntArray = npt.NDArray[np.int64]
+FloatArray = npt.NDArray[np.float64]
+
+
+class LeafSteps(NamedTuple):
+    """What the leaves of a tree add to scores, and their hessians."""
+
+    values: FloatArray
+    hessians: FloatArray
 
 
 @dataclass(frozen=True)
@@ -28,6 +37,7 @@ class GrownTree:
     labels: Labels  # the position in `leaves` of each row's leaf
     no_leaf: int  # the label of rows that the tree was not grown on
     sums: IntArray | None = None  # [leaf, 2]: fixed-point gradients and hessians of the rows here, if known already
+    added: LeafSteps | None = None  # if the tree was added to the scores already, unless it is chance
 
     @property
     def nodes(self) -> RecordArray:

@@ -8,8 +8,7 @@ import numpy.typing as npt
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_weights import Repeats
-from dmlgbm.gbdt.growth.grown_tree import GrownTree
-from dmlgbm.gbdt.growth.quantisation import Quantised
+from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.kernels.layout import NodeRows, RecordArray
 from dmlgbm.gbdt.kernels.leaf_values import STEP_RULES, add_to_rows, label_rows, newton_steps, sum_leaves
 from dmlgbm.gbdt.kernels.partition import route_rows
@@ -21,18 +20,23 @@ from dmlgbm.gbdt.threads import Workers
 FloatArray = npt.NDArray[np.float64]
 
 
-def newton_values(
+def step_rules(parameters: TrainParameters, largest_step: float) -> RecordArray:
+    """What is the same for all trees of an output; the scales and the least gain are those of a tree."""
+    penalties = parameters.reg_alpha, parameters.reg_lambda, parameters.min_child_weight
+    return np.array([(1.0, 1.0, *penalties, parameters.learning_rate, largest_step, 0.0)], STEP_RULES)
+
+
+def newton_steps_of(
     grown: GrownTree,
     gradients: npt.NDArray[np.float32],
     hessians: npt.NDArray[np.float32],
-    quantised: Quantised,
-    parameters: TrainParameters,
+    steps: RecordArray,
     workers: Workers,
     exchange: Exchange = ALONE,
     repeats: Repeats | None = None,
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+) -> LeafSteps:
     """-T(G) / (H + l2) times the learning rate, from exact sums of the gradients as they were; and H."""
-    scales = quantised.fine_gradient_scale, quantised.fine_hessian_scale
+    scales = float(steps["gradient_scale"][0]), float(steps["hessian_scale"][0])
     times = np.empty(0, np.int64) if repeats is None else repeats.counts
 
     def sum_part(start: int, stop: int) -> npt.NDArray[np.int64]:
@@ -44,14 +48,9 @@ def newton_values(
     if sums is None:
         sums = sum(workers.run_ranges(sum_part, len(gradients)))[: len(grown.leaves)]
     sums = exchange.reduce_sum(sums)
-    values, leaf_hessians = np.empty(len(sums)), np.empty(len(sums))
-    newton_steps(sums, _step_rules(scales, parameters), values, leaf_hessians)
-    return values, leaf_hessians
-
-
-def _step_rules(scales: tuple[float, float], parameters: TrainParameters) -> RecordArray:
-    penalties = parameters.reg_alpha, parameters.reg_lambda, parameters.min_child_weight
-    return np.array([(*scales, *penalties, parameters.learning_rate)], STEP_RULES)
+    own = LeafSteps(np.empty(len(sums)), np.empty(len(sums)))
+    newton_steps(sums, steps, own.values, own.hessians)
+    return own
 
 
 def percentile_values(

@@ -87,6 +87,11 @@ class Quantised:
     hessian_margin: int = 0  # units that a leaf's hessian must have beyond min_child_weight
 
     @property
+    def gain_unit(self) -> float:
+        """What a unit of the gain in integers is worth."""
+        return self.hessian_scale / self.gradient_scale**2
+
+    @property
     def packed(self) -> PackedGradients:
         """As kernels take them."""
         return PackedGradients(self.packing, self.words)

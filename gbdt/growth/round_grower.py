@@ -17,9 +17,9 @@ import numpy.typing as npt
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, label_leaves, leaves_of
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores
-from dmlgbm.gbdt.growth.quantisation import Quantised
 from dmlgbm.gbdt.growth.sampling import chosen_features
 from dmlgbm.gbdt.growth.split_rules import split_rules
+from dmlgbm.gbdt.growth.tree_request import TreeRequest
 from dmlgbm.gbdt.kernels.compiler import for_types_of
 from dmlgbm.gbdt.kernels.layout import NODE, NodeRows, RecordArray, RoundLeaves, RoundSpace, TreeNodes
 from dmlgbm.gbdt.kernels.leaf_values import Labels
@@ -179,13 +179,11 @@ class RoundGrower:
         """Where the packed gradients of each of the trees are written that are grown at once."""
         return [tree.words for tree in self._trees]
 
-    def grow_together(
-        self, quantised: Sequence[Quantised], bag: npt.NDArray[np.uint32] | None, numbers: Sequence[int]
-    ) -> list[GrownTree]:
-        """Grow one tree for each of `quantised` over all rows, or over those in `bag`, round by round together."""
-        trees = self._trees[: len(quantised)]
-        for tree, own_quantised, number in zip(trees, quantised, numbers, strict=True):
-            self._begin(tree, own_quantised, bag, number)
+    def grow_together(self, requests: Sequence[TreeRequest], bag: npt.NDArray[np.uint32] | None) -> list[GrownTree]:
+        """Grow trees over all rows, or over those in `bag`, round by round together."""
+        trees = self._trees[: len(requests)]
+        for tree, request in zip(trees, requests, strict=True):
+            self._begin(tree, request, bag)
         totals = self._expander.begin_trees(trees)
         for tree, (gradient, hessian, count) in zip(trees, totals.tolist(), strict=True):
             root = tree.root
@@ -207,9 +205,9 @@ class RoundGrower:
         """Write the leaf of every row outside the bag to the tree's labels."""
         self._expander.label_others(grown, bag)
 
-    def _begin(self, tree: GrowingTree, quantised: Quantised, bag: npt.NDArray[np.uint32] | None, number: int) -> None:
+    def _begin(self, tree: GrowingTree, request: TreeRequest, bag: npt.NDArray[np.uint32] | None) -> None:
         """Enter the root, without its sums, and make it the only leaf of the first round."""
-        parameters = self._parameters
+        parameters, quantised, number = self._parameters, request.quantised, request.number
         n_features = len(self._dataset.plan.features)
         features = chosen_features(n_features, parameters.colsample_bytree, parameters.seed, number)
         rules = split_rules(parameters, quantised, number, len(features))

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
-from dmlgbm.gbdt.growth.grown_tree import GrownTree
+from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
+from dmlgbm.gbdt.kernels.layout import RecordArray
 from dmlgbm.gbdt.kernels.tree_description import BinMeanings, TreeArrays, describe_splits
 from dmlgbm.gbdt.model.tree import Tree
 
@@ -15,8 +16,7 @@ def tree_over_values(
     grown: GrownTree,
     dataset: Dataset,
     gain_unit: float,
-    leaf_value: npt.NDArray[np.float64],
-    leaf_weight: npt.NDArray[np.float64],
+    steps: LeafSteps,
 ) -> Tree:
     """The tree with thresholds and categories instead of bins; nodes are numbered in the order of splitting."""
     n_splits = len(grown.splits)
@@ -25,12 +25,12 @@ def tree_over_values(
     number = np.empty(len(grown.nodes), np.int32)
     n_codes = describe_splits(grown.tree, grown.splits, grown.leaves, meanings, gain_unit, number, described)
     described = described._replace(categories=described.categories[:n_codes].copy())
-    return Tree(**described._asdict(), leaf_value=leaf_value, leaf_weight=leaf_weight)
+    return Tree(**described._asdict(), leaf_value=steps.values, leaf_weight=steps.hessians)
 
 
-def is_chance(grown: GrownTree, gain_unit: float, least_gain: float) -> bool:
+def is_chance(grown: GrownTree, steps: RecordArray) -> bool:
     """Whether the first split gains too little to be believed."""
-    return len(grown.splits) > 0 and float(grown.nodes["gain"][grown.splits[0]]) * gain_unit < least_gain
+    return len(grown.splits) > 0 and bool(grown.nodes["gain"][grown.splits[0]] < steps["least_root_gain"][0])
 
 
 def tree_without_splits(grown: GrownTree, leaf_weight: npt.NDArray[np.float64]) -> Tree:

@@ -217,9 +217,10 @@ class RowPasses(NamedTuple):
     leaves: npt.NDArray[np.int64]  # of the finished tree, from left to right
     waiting: npt.NDArray[np.int64]  # scratch space to list them
     is_split: npt.NDArray[np.uint8]  # [node]: the same
-    sum_scales: npt.NDArray[np.float64]  # units of `sums` per unit of gradient and of hessian
+    steps: RecordArray  # one STEP_RULES
     sums: npt.NDArray[np.int64]  # [part, leaf, 2]: the last leaf takes rows that the tree was not grown on
     leaf_values: npt.NDArray[np.float64]  # what the tree adds to the scores
+    leaf_hessians: npt.NDArray[np.float64]
 
 
 class TreeSpace(NamedTuple):

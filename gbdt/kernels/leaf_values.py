@@ -27,9 +27,11 @@ STEP_RULES = np.dtype(
         ("l2", np.float64),
         ("min_hessian", np.float64),
         ("learning_rate", np.float64),
+        ("largest_step", np.float64),  # before the learning rate
+        ("least_root_gain", np.float64),  # in the tree's units: a first split of less is chance, and adds nothing
     ]
 )
-"""How the sums of a leaf become its value."""
+"""How the sums of a leaf become its value, and whether the tree counts."""
 
 
 @inlined
@@ -107,13 +109,15 @@ def newton_steps(
     values: npt.NDArray[np.float64],
     hessians: npt.NDArray[np.float64],
 ) -> None:
-    """Write -T(G) / (H + l2) times the learning rate, and H, for the fixed-point sums [leaf, 2] of each leaf."""
+    """Write -T(G) / (H + l2), no larger than allowed, times the learning rate, and H, for the sums [leaf, 2]."""
     gradient_scale, hessian_scale = rules[0].gradient_scale, rules[0].hessian_scale
     l1, l2, min_hessian, learning_rate = rules[0].l1, rules[0].l2, rules[0].min_hessian, rules[0].learning_rate
+    largest = learning_rate * rules[0].largest_step
     for leaf in range(values.size):
         gradient, hessian = sums[leaf, 0] / gradient_scale, sums[leaf, 1] / hessian_scale
         shrunk = np.sign(gradient) * max(abs(gradient) - l1, 0.0)
         # The split was made on rounded sums; a true sum below the limit must not make the step larger than allowed.
         divisor = max(hessian, min_hessian) + l2
-        values[leaf] = learning_rate * (-shrunk / divisor if divisor > 0.0 else 0.0)
+        step = learning_rate * (-shrunk / divisor if divisor > 0.0 else 0.0)
+        values[leaf] = min(max(step, -largest), largest)
         hessians[leaf] = hessian

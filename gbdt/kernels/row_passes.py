@@ -7,14 +7,14 @@ number of ranges nor who takes them matters.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, exchange, fetch, fetch_and_add, inlined, kernel
 from dmlgbm.gbdt.kernels.gradients import loss_gradients
 from dmlgbm.gbdt.kernels.layout import RowPasses, TreeSpace
-from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, sum_leaves
+from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, newton_steps, sum_leaves
 from dmlgbm.gbdt.kernels.quantise import largest_of
 from dmlgbm.gbdt.kernels.shared_state import (
-    DERIVE,
     EVERY_ROW,
     LABELS_DONE,
     LABELS_TAKEN,
@@ -25,25 +25,30 @@ from dmlgbm.gbdt.kernels.shared_state import (
     N_THROUGH,
     OUTPUT,
     ROW_PARTS_TAKEN,
+    STEPS_TAKEN,
+    STEPS_WRITTEN,
+    SUMS_DONE,
     SUMS_TAKEN,
-    TASK,
     wait_for_change,
 )
 from dmlgbm.gbdt.kernels.tree_description import list_leaves
 
+# Rows whose scores, targets and derivatives stay in the second cache level between two steps of a pass.
+_BLOCK_ROWS = 4096
+
 
 @inlined
-def derive_rows(passes: RowPasses, start: int, stop: int, part: int) -> None:
-    """Write the derivatives of rows start..stop, and their largest magnitudes."""
+def derive_rows(passes: RowPasses, start: int, stop: int, largest: npt.NDArray[np.float64]) -> None:
+    """Write the derivatives of rows start..stop, and raise the largest magnitudes to theirs."""
     gradients, hessians = passes.gradients[0, start:stop], passes.hessians[0, start:stop]
     score = passes.scores[0, start:stop]
     loss_gradients(passes.loss, passes.target[start:stop], passes.weight[start:stop], score, gradients, hessians)
-    passes.largest[part, 0], passes.largest[part, 1] = largest_of(gradients), largest_of(hessians)
+    largest[0], largest[1] = max(largest[0], largest_of(gradients)), max(largest[1], largest_of(hessians))
 
 
 @kernel
-def pass_over_rows(space: TreeSpace) -> None:
-    """Take ranges of rows until all are taken, and do with each what the turn is about."""
+def pass_over_rows(space: TreeSpace, adds: bool, derives: bool) -> None:
+    """Take ranges of rows until all are taken: add the tree to their scores, and write their derivatives."""
     space = borrowed(space)
     passes, instructions = space.passes, space.instructions
     n_rows, n_parts, output = passes.scores.shape[1], passes.largest.shape[0], instructions[OUTPUT]
@@ -52,10 +57,14 @@ def pass_over_rows(space: TreeSpace) -> None:
         if part >= n_parts:
             return
         start, stop = n_rows * part // n_parts, n_rows * (part + 1) // n_parts
-        if instructions[TASK] == DERIVE:
-            derive_rows(passes, start, stop, part)
-        else:
-            add_to_rows(passes.labels, passes.leaf_values, start, stop, passes.scores[output])
+        largest = passes.largest[part]
+        largest[0], largest[1] = 0.0, 0.0
+        for first in range(start, stop, _BLOCK_ROWS):
+            last = min(first + _BLOCK_ROWS, stop)
+            if adds:
+                add_to_rows(passes.labels, passes.leaf_values, first, last, passes.scores[output])
+            if derives:
+                derive_rows(passes, first, last, largest)
 
 
 @inlined
@@ -122,7 +131,41 @@ def sum_ranges(space: TreeSpace, n_rows: int) -> None:
         for leaf in range(n_leaves):
             sums[leaf, 0], sums[leaf, 1] = 0, 0
         sum_leaves(
-            passes.labels, passes.gradients[output], passes.hessians[output], passes.sum_scales[0],
-            passes.sum_scales[1], no_repeats, n_rows * part // n_parts, n_rows * (part + 1) // n_parts, sums,
+            passes.labels, passes.gradients[output], passes.hessians[output], passes.steps[0].gradient_scale,
+            passes.steps[0].hessian_scale, no_repeats, n_rows * part // n_parts, n_rows * (part + 1) // n_parts, sums,
         )  # fmt: skip
         part = fetch_and_add(shared, SUMS_TAKEN, 1)
+        fetch_and_add(shared, SUMS_DONE, 1)
+
+
+@inlined
+def is_chance(space: TreeSpace) -> bool:
+    """Whether the first split gains too little to be believed."""
+    if space.shared[N_CHOSEN] == 0:
+        return False
+    return space.tree.nodes[space.chosen[0]].gain < space.passes.steps[0].least_root_gain
+
+
+@inlined
+def write_steps(space: TreeSpace) -> None:
+    """Write the values and hessians of all leaves; the total of all sums goes to those of part 0."""
+    passes, n_leaves = space.passes, space.shared[N_CHOSEN] + 1
+    for part in range(1, passes.sums.shape[0]):
+        for leaf in range(n_leaves):
+            passes.sums[0, leaf, 0] += passes.sums[part, leaf, 0]
+            passes.sums[0, leaf, 1] += passes.sums[part, leaf, 1]
+    newton_steps(passes.sums[0], passes.steps, passes.leaf_values[:n_leaves], passes.leaf_hessians[:n_leaves])
+
+
+@kernel
+def add_tree(space: TreeSpace) -> None:
+    """Add a tree that all rows are in to their scores, once these are summed by leaf, and derive them again."""
+    space = borrowed(space)
+    shared = space.shared
+    wait_until(space, SUMS_DONE, space.passes.sums.shape[0])
+    if exchange(shared, STEPS_TAKEN, 1) == 0:
+        write_steps(space)
+        exchange(shared, STEPS_WRITTEN, 1)
+    wait_until(space, STEPS_WRITTEN, 1)
+    if not is_chance(space):
+        pass_over_rows(space, True, True)

@@ -15,15 +15,17 @@ from dmlgbm.gbdt.kernels.compiler import exchange, fetch, inlined, relax, sleep_
 TURN, N_FINISHED, N_ROWS, EVERY_ROW, N_FEATURES, MAX_LEAVES, LEVEL_WISE, N_THREADS = range(8)
 TASK, OUTPUT, FIRST_ROW_NUMBER, TO_PACK, ROW_PARTS_TAKEN, ROWS_WORTH_SHARING, N_INSTRUCTIONS = range(8, 15)
 NO_MORE_TURNS = -1
-# What a turn is about: a tree, the derivatives of all rows, or what a tree adds to their scores.
-GROW, DERIVE, ADD = range(3)
+# What a turn is about: the derivatives of all rows, what a tree adds to their scores, a tree, or several of these. The
+# turns from GROW on grow one.
+DERIVE, ADD, ADD_AND_DERIVE, GROW, GROW_ADD_AND_DERIVE = range(5)
 
 # Positions in the shared array, which is cleared before each tree. The lock guards all counters except those of parts
 # and of the shared leaf.
 LOCK, PARTS_TAKEN, PARTS_BUILT, ROOT_TAKEN, N_HANDED_IN, N_IN_FLIGHT, N_NODES, N_CLAIMED, N_FREE, N_CHOSEN = range(10)
 HAS_SHARED_LEAF, SHARED_WORK, SHARED_NODE, SHARED_START, SHARED_STOP, SHARED_SLOT, N_SHARED_PARTS = range(10, 17)
 SHARED_PARTS_TAKEN, SHARED_PARTS_DONE, N_SHARING, IMPLICIT_GOES_LEFT = range(17, 21)
-N_THROUGH, LEAVES_LISTED, LABELS_TAKEN, LABELS_DONE, SUMS_TAKEN, FIRST_PART = range(21, 27)
+N_THROUGH, LEAVES_LISTED, LABELS_TAKEN, LABELS_DONE, SUMS_TAKEN, SUMS_DONE = range(21, 27)
+STEPS_TAKEN, STEPS_WRITTEN, FIRST_PART = range(27, 30)
 MAX_PARTS = 64
 N_SHARED_WORDS = FIRST_PART + MAX_PARTS
 

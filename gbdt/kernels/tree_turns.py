@@ -14,9 +14,12 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import exchange, fetch, fetch_and_add, inlined, kernel
 from dmlgbm.gbdt.kernels.layout import Buffers, TreeSpace
-from dmlgbm.gbdt.kernels.row_passes import pass_over_rows, settle_rows
+from dmlgbm.gbdt.kernels.row_passes import add_tree, pass_over_rows, settle_rows
 from dmlgbm.gbdt.kernels.shared_state import (
+    ADD,
+    DERIVE,
     GROW,
+    GROW_ADD_AND_DERIVE,
     N_FINISHED,
     N_THREADS,
     NO_MORE_TURNS,
@@ -31,18 +34,21 @@ from dmlgbm.gbdt.kernels.tree_growth import clear_tree, grow_tree
 @inlined
 def take_turn(space: TreeSpace, buffers: Buffers) -> None:
     """What each thread does in a turn."""
-    if space.instructions[TASK] == GROW:
+    task = space.instructions[TASK]
+    if task >= GROW:
         grow_tree(space, buffers)
         settle_rows(space)
+        if task == GROW_ADD_AND_DERIVE:
+            add_tree(space)
     else:
-        pass_over_rows(space)
+        pass_over_rows(space, task != DERIVE, task != ADD)
 
 
 @kernel
 def lead_turn(space: TreeSpace, buffers: Buffers) -> None:
     """Do what the instructions say together with all followers; come back when the last of them has finished."""
     instructions = space.instructions
-    if instructions[TASK] == GROW:
+    if instructions[TASK] >= GROW:
         clear_tree(space)
     instructions[N_FINISHED], instructions[ROW_PARTS_TAKEN] = 0, 0
     fetch_and_add(instructions, TURN, 1)

@@ -19,7 +19,10 @@ from dmlgbm.gbdt.data.feature_bins import CategoricalBins, FeatureBins
 from dmlgbm.gbdt.data.row_numbers import whole_table
 from dmlgbm.gbdt.data.table import CategoricalColumn, Column, SparseColumn, Table
 from dmlgbm.gbdt.growth.grower import TreeGrower
+from dmlgbm.gbdt.growth.leaf_fitting import step_rules
 from dmlgbm.gbdt.growth.quantisation import Quantised, quantise
+from dmlgbm.gbdt.growth.tree_request import TreeRequest
+from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.threads import Workers
 
@@ -120,11 +123,11 @@ def whole_numbers(gradients: IntArray, hessians: IntArray | None, precision: str
     return replace(like, words=words, gradient_scale=1.0, hessian_scale=1.0, rounding_gain=0.0, hessian_margin=0)
 
 
-def packed_for(grower: TreeGrower, quantised: Quantised) -> Quantised:
-    """The same words, where the grower expects them."""
+def request_for(grower: TreeGrower, quantised: Quantised, number: int = 0) -> TreeRequest:
+    """A tree of these words, which are put where the grower expects them."""
     words = grower.words[0][: len(quantised.words)]
     words[:] = quantised.words
-    return replace(quantised, words=words)
+    return TreeRequest(number, 0, replace(quantised, words=words), step_rules(TrainParameters(), NO_LARGEST_STEP))
 
 
 def score(gradient: int, hessian: int, l1: Fraction, l2: Fraction) -> Fraction:

@@ -24,7 +24,7 @@ from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.gbdt.training import train
 from tests.reference import trees as naive
-from tests.reference.trees import Problem, packed_for, whole_numbers
+from tests.reference.trees import Problem, request_for, whole_numbers
 
 IntArray = npt.NDArray[np.int64]
 FREE = {"min_child_weight": 1.0, "cat_smooth": 1.0, "cat_l2": 1.0, "min_data_per_group": 1}
@@ -62,7 +62,7 @@ def grown(
     dataset: Dataset, quantised: Quantised, parameters: TrainParameters, bag: npt.NDArray[np.uint32] | None = None
 ) -> GrownTree:
     with Workers(parameters.n_threads) as workers, TreeGrower(dataset, parameters, workers) as grower:
-        return grower.grow(packed_for(grower, quantised), bag, 0)
+        return grower.grow(request_for(grower, quantised), bag)
 
 
 def check_tree(tree: GrownTree, problem: Problem, rows: range | list[int]) -> None:
@@ -190,7 +190,7 @@ def test_one_grower_grows_one_tree_after_the_other(monkeypatch: pytest.MonkeyPat
     words = [quantised_as("mixed", random.integers(-999, 999, 300), random.integers(1, 200, 300)) for _ in range(3)]
     words[1] = quantised_as("mixed", np.where(np.arange(300) == 0, 5, 0), np.ones(300, np.int64))
     with Workers(n_threads) as workers, TreeGrower(dataset, parameters, workers) as grower:
-        in_turn = [described(grower.grow(packed_for(grower, quantised), None, 0)) for quantised in words]
+        in_turn = [described(grower.grow(request_for(grower, quantised), None)) for quantised in words]
     assert in_turn == [described(grown(dataset, quantised, parameters)) for quantised in words]
 
 

@@ -25,7 +25,7 @@ from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.gbdt.training import train
 from tests.reference import trees as naive
-from tests.reference.trees import Problem, Split, packed_for, whole_numbers
+from tests.reference.trees import Problem, Split, request_for, whole_numbers
 
 IntArray = npt.NDArray[np.int64]
 # How sums are kept: (hessians given, precision, rows up to which a node is packed or None for the usual).
@@ -82,7 +82,7 @@ def problem_of(
 
 def grown(problem: Problem, dataset: Dataset, quantised: Quantised, tree: int = 0) -> GrownTree:
     with Workers(1) as workers, TreeGrower(dataset, problem.parameters, workers) as grower:
-        return grower.grow(packed_for(grower, quantised), None, tree)
+        return grower.grow(request_for(grower, quantised, tree), None)
 
 
 def found_split(problem: Problem, tree: GrownTree) -> Split | None:
@@ -236,8 +236,8 @@ def test_an_empty_bin_inside_a_node_leaves_the_threshold_at_its_lower_end() -> N
     _, dataset = binned([NumericColumn(values)], 4)
     parameters = TrainParameters(num_leaves=2, **FREE)
     with Workers(1) as workers, TreeGrower(dataset, parameters, workers) as grower:
-        quantised = packed_for(grower, whole_numbers(np.array([5, 9, 9, -5]), None))
-        tree = grower.grow(quantised, np.array([0, 3], np.uint32), 0)
+        request = request_for(grower, whole_numbers(np.array([5, 9, 9, -5]), None))
+        tree = grower.grow(request, np.array([0, 3], np.uint32))
     assert tree.nodes[0]["bin"] == 0
 
 
