@@ -208,6 +208,17 @@ def _single_precision() -> None:
     _regressor().fit(narrow, target.astype("float32")).predict(narrow)
 
 
+def _whole_numbers() -> None:
+    import numpy as np
+
+    features, target = _rows()
+    whole = np.floor(300.0 * features)
+    for values in (whole, whole.astype("float32")):
+        for table in (np.ascontiguousarray(values), np.asfortranarray(values)):
+            _regressor().fit(table, target)
+            _regressor(max_bin=1000).fit(table, target)
+
+
 def _shares_of_rows() -> None:
     import dask.array
 
@@ -264,6 +275,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "many trees": _many_trees,
     "two threads": _two_threads,
     "single precision": _single_precision,
+    "whole numbers, by row and by column": _whole_numbers,
     "shares of the rows": _shares_of_rows,
     "sums over ranks": _sums_over_ranks,
     "optimisers of neural models": _neural_models,

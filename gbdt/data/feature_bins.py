@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.table import CategoricalColumn, Category, NumericColumn, SparseColumn
-from dmlgbm.gbdt.kernels.binning import cut_points, search_bins
+from dmlgbm.gbdt.kernels.binning import count_whole_numbers, cut_points, look_bins_up, search_bins, take_present
 
 _SMALL_INTEGERS = ("b1", "i1", "u1", "i2", "u2")
+_FLOATS = (np.dtype(np.float64), np.dtype(np.float32))
+# Tables of whole numbers stay in the second cache level.
+_MOST_WHOLE_NUMBERS = 65_536
 MAX_CATEGORIES = 65_000
 """Categories beyond this many count as missing; bins are stored in at most two bytes."""
 
@@ -46,12 +51,33 @@ class NumericBins:
             patterns = values.view(f"u{values.dtype.itemsize}")
             np.take(self._bins_by_pattern(values.dtype, out.dtype), patterns, out=out, mode="clip")
         else:
-            self.bins_of_floats(values.astype(np.float64), out)
+            self.bins_of_floats(values, out)
         if column.missing is not None:
             out[column.missing[start:stop]] = self.missing_bin
 
-    def bins_of_floats(self, values: npt.NDArray[np.float64], out: npt.NDArray[np.generic]) -> None:
-        search_bins(values, self._padded, self.missing_bin, out)
+    def bins_of_floats(self, values: npt.NDArray[np.generic], out: npt.NDArray[np.generic]) -> None:
+        lowest, table = self._bins_of_whole_numbers
+        if len(table):
+            read = _for_reading(values if values.dtype == np.float64 else values.astype(np.float64))
+            if look_bins_up(read, lowest, table, self.missing_bin, out):
+                return
+        search_bins(values.astype(np.float64), self._padded, self.missing_bin, out)
+
+    @cached_property
+    def _bins_of_whole_numbers(self) -> tuple[float, npt.NDArray[np.uint16]]:
+        """The lowest of some whole numbers, and their bins; none unless the cuts look like cuts between whole numbers.
+
+        To look a bin up takes a quarter of the time of searching it.
+        """
+        none = 0.0, np.empty(0, np.uint16)
+        if len(self.cuts) == 0 or np.abs(self.cuts[[0, -1]]).max() > _MOST_WHOLE_NUMBERS:
+            return none
+        lowest, highest = np.floor(self.cuts[0]), np.ceil(self.cuts[-1]) + 1.0
+        if highest - lowest > _MOST_WHOLE_NUMBERS or (2.0 * self.cuts != np.floor(2.0 * self.cuts)).any():
+            return none
+        firsts = np.concatenate(([0.0], np.floor(self.cuts) - lowest + 1.0, [highest - lowest + 1.0]))
+        lengths = np.diff(firsts).astype(np.int64)
+        return float(lowest), np.repeat(np.arange(len(lengths), dtype=np.uint16), lengths)
 
     def _bins_by_pattern(self, dtype: np.dtype[np.generic], bin_dtype: np.dtype[np.generic]) -> npt.NDArray[np.generic]:
         """The bin of every value that one or two bytes can hold, in the order of their unsigned patterns."""
@@ -120,6 +146,8 @@ def _distinct_values(
     """The values of the sampled rows, ascending, and how often each counts."""
     if isinstance(column, SparseColumn):
         return _distinct_of_sparse(column, sample, repeats)
+    if column.values.dtype in _FLOATS and column.missing is None and repeats is None:
+        return _distinct_floats(column.values, sample)
     sampled = column.values[sample]
     if column.missing is not None:
         present = ~column.missing[sample]
@@ -139,6 +167,23 @@ def _cuts_of_full_bins(
             kept.append(position)
             closed = below
     return cuts[kept]
+
+
+def _distinct_floats(
+    values: npt.NDArray[np.generic], sample: npt.NDArray[np.uint32] | slice
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
+    """As `_distinct`, of the sampled rows: whole numbers are counted, which takes a fraction of the time of sorting."""
+    every_row = isinstance(sample, slice)
+    rows = np.empty(0, np.uint32) if isinstance(sample, slice) else sample
+    taken, extent = np.empty(len(values) if every_row else len(rows), values.dtype), np.array([1.0, 0.0])
+    taken = taken[: take_present(_for_reading(values), rows, every_row, taken, extent)]
+    lowest, highest = extent.tolist()
+    if not 0.0 <= highest - lowest < _MOST_WHOLE_NUMBERS:
+        return _distinct(taken)
+    counts = np.zeros(int(highest - lowest) + 1, np.int64)
+    count_whole_numbers(taken, lowest, counts)
+    present = np.flatnonzero(counts)
+    return present + lowest, counts[present]
 
 
 def _distinct(sampled: npt.NDArray[np.generic]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.int64]]:
@@ -195,3 +240,10 @@ def _distinct_of_sparse(
     counts[np.searchsorted(values, 0.0)] += n_sampled - len(stored) - 1
     kept = counts > 0
     return values[kept], counts[kept]
+
+
+def _for_reading(values: npt.NDArray[np.generic]) -> npt.NDArray[Any]:
+    """The same values, aligned and read-only whoever owns them: kernels are compiled for one kind."""
+    view = np.require(values, requirements=["ALIGNED"]).view()
+    view.flags.writeable = False
+    return view

@@ -19,7 +19,7 @@ from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, label_others
 from dmlgbm.gbdt.growth.row_arrays import RowArrays
 from dmlgbm.gbdt.growth.sampling import chosen_features
-from dmlgbm.gbdt.growth.split_rules import split_rules
+from dmlgbm.gbdt.growth.split_rules import node_key, split_rules
 from dmlgbm.gbdt.growth.tree_request import TreeRequest
 from dmlgbm.gbdt.kernels.compiler import for_types_of, prepare
 from dmlgbm.gbdt.kernels.gradients import LOSS
@@ -165,6 +165,7 @@ class TreeGrower:
         self._has_rows = arrays is not None
         self._derives = arrays is not None and arrays.loss is not None and dataset.n_rows > 0
         self._has_derived = False  # for the scores as they are now
+        self._units_of_rules: tuple[float, float, int] | None = None
         self._space = tree_space(dataset, parameters, n_threads, arrays or _NO_ROWS)
         self._buffers = [search_buffers(dataset, parameters.num_leaves) for _ in range(n_threads)]
         self._followers: list[Thread] = []
@@ -248,7 +249,12 @@ class TreeGrower:
         features = chosen_features(len(space.features), parameters.colsample_bytree, parameters.seed, tree)
         space.features[: len(features)] = features
         space.gradients.packing[:] = quantised.packing
-        space.rules[:] = split_rules(parameters, quantised, tree, len(features))
+        units = quantised.gradient_scale, quantised.hessian_scale, quantised.hessian_margin
+        if units == self._units_of_rules:
+            space.rules["node_key"] = node_key(parameters, tree)
+        else:
+            space.rules[:] = split_rules(parameters, quantised, tree, len(features))
+            self._units_of_rules = units
         instructions, passes = space.instructions, space.passes
         instructions[N_ROWS], instructions[EVERY_ROW], instructions[N_FEATURES] = n_rows, every_row, len(features)
         instructions[OUTPUT], instructions[TO_PACK] = request.output, not quantised.written

@@ -33,7 +33,12 @@ def split_rules(parameters: TrainParameters, quantised: Quantised, tree: int, n_
         "max_one_against_rest": parameters.max_cat_to_onehot + 1,
         "min_rows_per_group": parameters.min_data_per_group,
         "features_per_node": max(1, round(n_features * parameters.colsample_bynode)),
-        "node_key": random_key(parameters.seed, Purpose.NODE_FEATURES, tree),
+        "node_key": node_key(parameters, tree),
     }
     # All fields in one step: one after the other takes a microsecond each, before every tree.
     return np.array([tuple(rules[name] for name in SPLIT_RULES.names or ())], SPLIT_RULES)
+
+
+def node_key(parameters: TrainParameters, tree: int) -> np.uint64:
+    """What decides which features the nodes of a tree may use; the only rule that no two trees share."""
+    return random_key(parameters.seed, Purpose.NODE_FEATURES, tree)

@@ -31,6 +31,39 @@ def _write_chosen_rows(
     return n_chosen
 
 
+@kernel
+def take_present(
+    values: npt.NDArray[np.generic],
+    rows: npt.NDArray[np.uint32],
+    every_row: bool,
+    taken: npt.NDArray[np.generic],
+    extent: npt.NDArray[np.float64],
+) -> int:
+    """Copy the values of some rows that are not NaN, and return how many they are.
+
+    Where all of them are whole numbers, `extent` becomes the lowest and the highest; else it stays as it is.
+    """
+    n_taken = np.uint64(0)
+    lowest, highest, n_parts = np.inf, -np.inf, 0
+    for i in range(np.uint64(values.size if every_row else rows.size)):
+        value = values[i if every_row else np.uint64(rows[i])]
+        if value == value:
+            taken[n_taken] = value
+            n_taken += np.uint64(1)
+            n_parts += 1 if np.floor(value) != value else 0
+            lowest, highest = min(lowest, float(value)), max(highest, float(value))
+    if n_parts == 0 and n_taken > np.uint64(0):
+        extent[0], extent[1] = lowest, highest
+    return np.int64(n_taken)
+
+
+@kernel
+def count_whole_numbers(values: npt.NDArray[np.generic], lowest: float, counts: npt.NDArray[np.int64]) -> None:
+    """counts[k] = how many of the values, all whole, are lowest + k."""
+    for i in range(np.uint64(values.size)):
+        counts[np.uint64(np.int64(float(values[i]) - lowest))] += 1
+
+
 def cut_points(values: npt.NDArray[np.float64], counts: npt.NDArray[np.int64], max_bin: int) -> npt.NDArray[np.float64]:
     """Upper bounds of all bins but the last, given the distinct values in ascending order; counts are in any unit."""
     cuts = np.empty(min(max_bin, len(values)) - 1)
@@ -106,6 +139,29 @@ def search_bins(
         b += np.uint64(cuts[b + np.uint64(1)] < value) << np.uint64(1)
         b += np.uint64(cuts[b] < value)
         bins[i] = b if value == value else missing
+
+
+@kernel
+def look_bins_up(
+    values: npt.NDArray[np.float64],
+    lowest: float,
+    table: npt.NDArray[np.generic],
+    missing_bin: int,
+    bins: npt.NDArray[np.generic],
+) -> bool:
+    """Write the bins of values that are whole or NaN from a table of them; False if others are among them.
+
+    table[k] is the bin of lowest + k; what lies beyond its ends has the bin of the end.
+    """
+    highest, n_parts = lowest + float(table.size - 1), 0
+    missing = np.uint64(missing_bin)
+    for i in range(values.size):
+        value = values[i]
+        is_missing = value != value
+        n_parts += 1 if np.floor(value) != value and not is_missing else 0
+        inside = lowest if is_missing else min(max(value, lowest), highest)
+        bins[i] = missing if is_missing else np.uint64(table[np.uint64(np.int64(inside - lowest))])
+    return n_parts == 0
 
 
 @kernel

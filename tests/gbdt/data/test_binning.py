@@ -80,6 +80,33 @@ def test_whole_numbers_of_any_width_get_the_bins_of_their_float_copies(dtype: st
     np.testing.assert_array_equal(bins_of(own, values), searched(own.cuts, values))
 
 
+@given(
+    st.lists(st.integers(-50, 50) | st.integers(-70_000, 70_000) | st.sampled_from([np.nan, -0.0]), min_size=1),
+    st.sampled_from(["float64", "float32"]),
+    st.sampled_from([2, 5, 255]),
+    st.booleans(),
+)
+def test_whole_numbers_in_floats_get_the_bins_of_integers(
+    numbers: list[float], dtype: str, max_bin: int, in_rows: bool
+) -> None:
+    """They are counted instead of sorted, and their bins looked up; others among them are searched for."""
+    values = np.array(numbers, dtype)
+    if in_rows:  # a column of a row-major matrix that its owner protects
+        values = np.stack([values, values], axis=1)[:, 0]
+        values.flags.writeable = False
+    present = values[~np.isnan(values)]
+    column = NumericColumn(np.where(np.isnan(values), 0, values).astype(np.int64), np.isnan(values))
+    bins = cut_numeric(NumericColumn(values), EVERYTHING, max_bin)
+    np.testing.assert_array_equal(bins.cuts, cut_numeric(column, EVERYTHING, max_bin).cuts)
+    np.testing.assert_array_equal(bins_of(bins, values), searched(bins.cuts, values))
+    others = np.concatenate([present, [np.inf, -np.inf, 0.25, 1e300, 7.0, np.nan]])
+    np.testing.assert_array_equal(bins_of(bins, others), searched(bins.cuts, others))
+    if len(present):
+        sample = np.arange(0, len(values), 2, dtype=np.uint32)
+        expected = cut_numeric(NumericColumn(values[sample].copy()), EVERYTHING, max_bin)
+        np.testing.assert_array_equal(cut_numeric(NumericColumn(values), sample, max_bin).cuts, expected.cuts)
+
+
 def test_single_precision_gets_the_bins_of_its_double_copy() -> None:
     random = np.random.default_rng(1)
     values = np.append(random.normal(size=2000), SPECIAL[:5]).astype(np.float32)
