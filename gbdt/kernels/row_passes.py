@@ -34,7 +34,7 @@ from dmlgbm.gbdt.kernels.shared_state import (
 from dmlgbm.gbdt.kernels.tree_description import list_leaves
 
 # Rows whose scores, targets and derivatives stay in the second cache level between two steps of a pass.
-_BLOCK_ROWS = 4096
+_ROWS_IN_CACHE = 4096
 
 
 @inlined
@@ -59,8 +59,8 @@ def pass_over_rows(space: TreeSpace, adds: bool, derives: bool) -> None:
         start, stop = n_rows * part // n_parts, n_rows * (part + 1) // n_parts
         largest = passes.largest[part]
         largest[0], largest[1] = 0.0, 0.0
-        for first in range(start, stop, _BLOCK_ROWS):
-            last = min(first + _BLOCK_ROWS, stop)
+        for first in range(start, stop, _ROWS_IN_CACHE):
+            last = min(first + _ROWS_IN_CACHE, stop)
             if adds:
                 add_to_rows(passes.labels, passes.leaf_values, first, last, passes.scores[output])
             if derives:

@@ -28,6 +28,7 @@ from dmlgbm.gbdt.machine_code.argument_types import (
     signature_of,
     type_texts,
 )
+from dmlgbm.gbdt.machine_code.compile_service import the_service
 from dmlgbm.gbdt.machine_code.elf_object import LoadedObject, ObjectFileError, can_load_objects
 from dmlgbm.gbdt.machine_code.kernel import Intrinsic, Kernel
 from dmlgbm.gbdt.machine_code.object_files import KernelTypes, MachineCode
@@ -255,9 +256,8 @@ def test_what_is_no_object_file_is_refused(data: bytes) -> None:
 
 @needs_loader
 def test_object_file_with_an_unknown_relocation_is_refused() -> None:
-    search_bins(np.zeros(1), np.full(255, np.inf), 1, np.zeros(1, np.uint8))
-    code = object_files.read(wanted_search())
-    assert code is not None
+    # Another test of this process may have had the kernel loaded and its file removed.
+    code = object_files.read(wanted_search()) or the_service().compiled(wanted_search())
     with pytest.raises(ObjectFileError, match="relocation of type 9"):
         LoadedObject(with_relocations_of_type(code.object_file, 9), lambda name: 1)
 
