@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.category_search import search_categories
-from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
+from dmlgbm.gbdt.kernels.compiler import add_up_fours, borrowed, inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
 from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
 from dmlgbm.gbdt.kernels.sorting import order_by_key
-from dmlgbm.gbdt.kernels.split_scores import packed_word, score
-from dmlgbm.gbdt.kernels.threshold_search import LAST_BITS, search_numeric
+from dmlgbm.gbdt.kernels.split_scores import packed_word, score, score_to_beat
+from dmlgbm.gbdt.kernels.threshold_search import LAST_BITS, bar_to_pass, search_numeric
 
 _NO_SPLIT = -1.0
 
@@ -27,7 +27,9 @@ NOT_CHOSEN, USABLE, HOPELESS = 0, 1, 2
 @inlined
 def add_up(parts: npt.NDArray[np.int64], so_far: int, sums: npt.NDArray[np.int64]) -> int:
     """Running sums of the parts, beginning with `so_far`; returns the last."""
-    for b in range(parts.size):
+    n_fours = parts.size >> 2
+    so_far = add_up_fours(parts, so_far, sums, n_fours)
+    for b in range(np.uint64(n_fours << 2), np.uint64(parts.size)):
         so_far += parts[b]
         sums[b] = so_far
     return so_far
@@ -146,6 +148,8 @@ def search_features(
     features, usable, planes, buffers = borrowed((features, usable, planes, buffers))
     nodes = tree.nodes
     node_sums = (nodes[node].gradient, nodes[node].hessian, nodes[node].count)
+    total, best_gain = packed_word(packing, node_sums), nodes[node].gain
+    bar = bar_to_pass(rules, packing, total, score_to_beat(nodes, node, np.int64(-1)))
     for k in range(features.size):
         feature = features[k]
         if usable[feature] != USABLE:
@@ -153,11 +157,12 @@ def search_features(
         if not load_bins(layout, packing, rules, planes, packed, node_sums, feature, buffers.sums):
             usable[feature] = HOPELESS
             continue
+        if nodes[node].gain != best_gain:
+            best_gain = nodes[node].gain
+            bar = bar_to_pass(rules, packing, total, score_to_beat(nodes, node, np.int64(-1)))
         if layout[feature].categorical == 1:
             search_categories(layout, packing, rules, packed, node_sums, feature, buffers, tree, node)
-        elif not search_numeric(
-            layout, packing, rules, packed, node_sums, feature, buffers.sums, buffers.gains, nodes, node
-        ):
+        elif not search_numeric(layout, packing, rules, packed, node_sums, feature, buffers, nodes, node, bar):
             usable[feature] = HOPELESS
 
 

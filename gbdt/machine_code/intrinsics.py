@@ -154,6 +154,43 @@ def load_word(typing_context: Any, buffer: Any, position: Any) -> Any:
 
 
 @intrinsic
+def add_up_fours(typing_context: Any, parts: Any, before: Any, sums: Any, n_fours: Any) -> Any:
+    """Write the running sums of the first 4 * n_fours parts, beginning with `before`; return the last.
+
+    One by one, each addition waits for the one before. Here four of them are added within a register, and only what
+    all before them add up to is waited for.
+    """
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        number = ir.IntType(64)
+        four = ir.VectorType(number, 4)
+        zeros = four([0] * 4)
+        source, target = (
+            builder.bitcast(
+                context.make_array(signature.args[k])(context, builder, arguments[k]).data, four.as_pointer()
+            )
+            for k in (0, 2)
+        )
+
+        def places(value: Any, chosen: list[int]) -> Any:
+            return builder.shuffle_vector(value, zeros, ir.VectorType(ir.IntType(32), 4)(chosen))
+
+        carry = cgutils.alloca_once(builder, four)
+        first = builder.insert_element(zeros, arguments[1], ir.IntType(32)(0))
+        builder.store(places(first, [0] * 4), carry)
+        with cgutils.for_range(builder, arguments[3]) as loop:
+            own = builder.load(builder.gep(source, [loop.index]), align=8)
+            own = builder.add(own, places(own, [4, 0, 4, 2]))
+            own = builder.add(own, places(own, [4, 4, 1, 1]))
+            so_far = builder.load(carry)
+            builder.store(builder.add(own, so_far), builder.gep(target, [loop.index]), align=8)
+            builder.store(builder.add(so_far, places(own, [3] * 4)), carry)
+        return builder.extract_element(builder.load(carry), ir.IntType(32)(0))
+
+    return types.int64(parts, types.int64, sums, types.int64), generate
+
+
+@intrinsic
 def fetch_and_add(typing_context: Any, shared: Any, position: Any, amount: Any) -> Any:
     """Add to a counter in one step that no other thread can interrupt; return what it was."""
 

@@ -145,6 +145,19 @@ def test_thresholds(seed: int, form: str, n_rows: int, rules: dict[str, float]) 
     check(problem, grown(problem, dataset, quantised), exact_ties=True)
 
 
+@pytest.mark.parametrize("n_rows", [60, 131, 250])
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("rules", [{}, {"min_child_samples": 15, "min_child_weight": 6.0, "reg_lambda": 1.0}])
+def test_thresholds_among_many_bins(form: str, n_rows: int, rules: dict[str, float]) -> None:
+    random = np.random.default_rng([n_rows, len(rules)])
+    values = random.normal(size=(4, n_rows))
+    values[2:, random.random(n_rows) < 0.2] = np.nan
+    problem, dataset, quantised = problem_of(
+        random, [NumericColumn(column) for column in values], n_rows, form, {**FREE, **rules}
+    )
+    check(problem, grown(problem, dataset, quantised), exact_ties=True)
+
+
 @given(st.integers(0, 2**32 - 1), st.sampled_from(sorted(FORMS)), st.sampled_from([0.5, 3.0, 20.0]), rule_strategy)
 def test_thresholds_with_l1(seed: int, form: str, l1: float, rules: dict[str, float]) -> None:
     random = np.random.default_rng(seed)
