@@ -54,13 +54,14 @@ def local_run(
     n_growers = min(workers.n_threads, loss.n_outputs)
     if n_growers * histogram_bytes(dataset.plan, parameters.num_leaves) > _MOST_HISTOGRAM_BYTES:
         n_growers = 1
-    tree_workers = workers if n_growers == 1 else Workers(1)
     arrays = row_arrays(loss, scores)
     # Repeated rows need more than one pass for their words and sums.
     own_arrays = arrays if loss.weights.repeats is None else None
     with contextlib.ExitStack() as stack:
+        # Where the last trees of an iteration leave threads without one, the first grower uses all threads.
         growers = [
-            stack.enter_context(TreeGrower(dataset, parameters, tree_workers, own_arrays)) for _ in range(n_growers)
+            stack.enter_context(TreeGrower(dataset, parameters, own_workers, own_arrays, keeps_threads=n_growers == 1))
+            for own_workers in (workers, *(Workers(1) for _ in range(n_growers - 1)))
         ]
         yield BoostingRun(parameters, dataset, loss, rows, arrays, growers, workers)
 

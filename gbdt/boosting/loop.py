@@ -71,6 +71,17 @@ class Grower(Protocol):
         """Add a tree to the scores of all rows, each of which has been labelled with its leaf."""
 
 
+@dataclass(frozen=True)
+class _Batch:
+    """Outputs whose trees one grower grows at once, and with which threads."""
+
+    outputs: range
+    first_number: int  # of the iteration's trees
+    bag: npt.NDArray[np.uint32] | None
+    workers: Workers
+    alone: bool = False  # whether the other threads grow trees of their own
+
+
 class BoostingRun:
     """The arrays of one training run and one iteration over them."""
 
@@ -103,11 +114,8 @@ class BoostingRun:
         self._steps = [step_rules(parameters, loss.largest_step) for _ in range(loss.n_outputs)]
         # Several growers: one thread a tree, nothing to wait for. One grower: all threads in the tree.
         self._one_thread = Workers(1)
-        several = len(growers) > 1
-        self._output_workers = workers if several else self._one_thread
-        self._tree_workers = self._one_thread if several else workers
         self._n_at_once = len(growers[0].words)
-        self._only_grower = None if several else growers[0]
+        self._n_growers, self._first_grower = len(growers), growers[0]
         self._largest: tuple[float, float] | None = None  # magnitudes of the derivatives, where known already
         self._growers: SimpleQueue[Grower] = SimpleQueue()
         for grower in growers:
@@ -115,7 +123,7 @@ class BoostingRun:
 
     def iterate(self, iteration: int) -> list[Tree]:
         """Grow the trees of one iteration (counted from 0 over the whole model) and add them to the scores."""
-        self._largest = None if self._only_grower is None else self._only_grower.derive()
+        self._largest = self._first_grower.derive() if self._n_growers == 1 else None
         if self._largest is None:
             self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
         if len(self._weightless):
@@ -126,36 +134,45 @@ class BoostingRun:
         bag = bag_of(self.parameters, iteration, self._dataset.segments)
         n_outputs = self._loss.n_outputs
         batches = [range(k, min(k + self._n_at_once, n_outputs)) for k in range(0, n_outputs, self._n_at_once)]
-        if len(batches) == 1:
-            return self._grow(batches[0], iteration * n_outputs, bag)
-        grown = self._output_workers.run_each(lambda outputs: self._grow(outputs, iteration * n_outputs, bag), batches)
+        n_alone = len(batches) - self._n_together(len(batches))
+
+        def grow_alone(outputs: range) -> list[Tree]:
+            grower = self._growers.get()
+            try:
+                return self._grow(grower, _Batch(outputs, iteration * n_outputs, bag, self._one_thread, alone=True))
+            finally:
+                self._growers.put(grower)
+
+        grown = self._workers.run_each(grow_alone, batches[:n_alone])
+        for outputs in batches[n_alone:]:
+            grown.append(self._grow(self._first_grower, _Batch(outputs, iteration * n_outputs, bag, self._workers)))
         return [tree for trees in grown for tree in trees]
 
-    def _grow(self, outputs: range, first_number: int, bag: npt.NDArray[np.uint32] | None) -> list[Tree]:
-        grower = self._growers.get()
-        try:
-            requests = [
-                self._request(first_number, output, buffer, write=bag is not None or not grower.packs)
-                for output, buffer in zip(outputs, grower.words, strict=False)
-            ]
-            grown = grower.grow_together(requests, bag)
-            return [
-                self._finished(request, own_grown, grower, bag)
-                for request, own_grown in zip(requests, grown, strict=True)
-            ]
-        finally:
-            self._growers.put(grower)
+    def _n_together(self, n_batches: int) -> int:
+        """How many of the last batches all threads grow together: those that would leave half of them without any."""
+        n_left = n_batches % self._n_growers
+        return n_batches if self._n_growers == 1 else n_left if 2 * n_left <= self._n_growers else 0
 
-    def _request(self, first_number: int, output: int, buffer: npt.NDArray[np.int64], *, write: bool) -> TreeRequest:
+    def _grow(self, grower: Grower, batch: _Batch) -> list[Tree]:
+        buffers = zip(batch.outputs, grower.words, strict=False)
+        requests = [self._request(grower, batch, output, buffer) for output, buffer in buffers]
+        grown = grower.grow_together(requests, batch.bag)
+        return [
+            self._finished(grower, batch, request, own_grown)
+            for request, own_grown in zip(requests, grown, strict=True)
+        ]
+
+    def _request(self, grower: Grower, batch: _Batch, output: int, buffer: npt.NDArray[np.int64]) -> TreeRequest:
         """Make the gradients of an output integers."""
+        number = batch.first_number + output
         quantised = quantise(
             self._gradients[output],
             self._hessians[output],
             precision=self.parameters.precision,
             segments=self._dataset.segments,
             seed=self.parameters.seed,
-            tree=first_number + output,
-            workers=self._tree_workers,
+            tree=number,
+            workers=batch.workers,
             buffer=buffer,
             exchange=self._exchange,
             n_total_rows=self._n_total_rows,
@@ -163,31 +180,29 @@ class BoostingRun:
             least_leaf_hessian=float(self._limits.leaf_hessians[output]),
             repeats=self._loss.weights.repeats,
             largest_here=self._largest,
-            write=write,
+            write=batch.bag is not None or not grower.packs,
         )
         steps, least_gain = self._steps[output], float(self._limits.root_gains[output])
         steps["gradient_scale"], steps["hessian_scale"] = quantised.fine_gradient_scale, quantised.fine_hessian_scale
         steps["least_root_gain"] = least_gain / quantised.gain_unit if least_gain > 0.0 else 0.0
-        return TreeRequest(first_number + output, output, quantised, steps)
+        return TreeRequest(number, output, quantised, steps, batch.alone)
 
-    def _finished(
-        self, request: TreeRequest, grown: GrownTree, grower: Grower, bag: npt.NDArray[np.uint32] | None
-    ) -> Tree:
+    def _finished(self, grower: Grower, batch: _Batch, request: TreeRequest, grown: GrownTree) -> Tree:
         """The tree with its values, which is added to the scores of all rows."""
-        steps = grown.added or self._leaf_steps(request, grown)
+        steps = grown.added or self._leaf_steps(batch, request, grown)
         if is_chance(grown, request.steps):
             return tree_without_splits(grown, steps.hessians)
         if grown.added is None:
-            if bag is not None:
-                grower.label_others(grown, bag)
+            if batch.bag is not None:
+                grower.label_others(grown, batch.bag)
             grower.add_to_scores(grown, request.output, steps.values, self.scores[request.output])
         return tree_over_values(grown, self._dataset, request.quantised.gain_unit, steps)
 
-    def _leaf_steps(self, request: TreeRequest, grown: GrownTree) -> LeafSteps:
+    def _leaf_steps(self, batch: _Batch, request: TreeRequest, grown: GrownTree) -> LeafSteps:
         output, row_weights = request.output, self._loss.weights
         gradients, hessians = self._gradients[output], self._hessians[output]
         steps = newton_steps_of(
-            grown, gradients, hessians, request.steps, self._tree_workers, self._exchange, row_weights.repeats
+            grown, gradients, hessians, request.steps, batch.workers, self._exchange, row_weights.repeats
         )
         level, rate = self._loss.leaf_percentile, self.parameters.learning_rate
         if level is None:

@@ -6,6 +6,7 @@ The same threads make the passes over all rows between two trees, where the grow
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from threading import Thread
 from types import TracebackType
 from typing import Any, Self
@@ -56,8 +57,9 @@ from dmlgbm.gbdt.kernels.shared_state import (
     ROWS_WORTH_SHARING,
     TASK,
     TO_PACK,
+    TURN,
 )
-from dmlgbm.gbdt.kernels.tree_turns import end_turns, follow_turns, lead_turn
+from dmlgbm.gbdt.kernels.tree_turns import end_turns, follow_turn, follow_turns, lead_turn
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.threads import Workers, say_that_threads_are_missing
 
@@ -120,7 +122,7 @@ def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int, ar
     n_slots = max_splits + 2 + n_threads
     instructions = np.zeros(N_INSTRUCTIONS, np.int64)
     instructions[MAX_LEAVES], instructions[LEVEL_WISE] = parameters.num_leaves, parameters.grow_policy == "depthwise"
-    instructions[N_THREADS], instructions[ROWS_WORTH_SHARING] = n_threads, _ROWS_WORTH_SHARING
+    instructions[ROWS_WORTH_SHARING] = _ROWS_WORTH_SHARING
     return TreeSpace(
         table=dataset.binned,
         gradients=PackedGradients(np.zeros(1, PACKING), np.empty((2, n_rows), np.int64)),
@@ -150,12 +152,19 @@ def histogram_bytes(plan: StoragePlan, num_leaves: int) -> int:
 class TreeGrower:
     """Grows trees over one data set, one at a time, in buffers that are allocated once.
 
-    Its threads are started with the first turn and wait for the next one until the grower is closed. With the `arrays`
-    of the rows it also makes the passes between trees: it packs gradients, sums them by leaf and adds to the scores.
+    Its threads are started with the first turn and wait for the next one until the grower is closed, or, where turns of
+    all threads are rare, come from the workers for each. With the `arrays` of the rows it also makes the passes between
+    trees: it packs gradients, sums them by leaf and adds to the scores.
     """
 
     def __init__(
-        self, dataset: Dataset, parameters: TrainParameters, workers: Workers, arrays: RowArrays | None = None
+        self,
+        dataset: Dataset,
+        parameters: TrainParameters,
+        workers: Workers,
+        arrays: RowArrays | None = None,
+        *,
+        keeps_threads: bool = True,
     ) -> None:
         self._dataset = dataset
         self._parameters = parameters
@@ -165,6 +174,8 @@ class TreeGrower:
         self._has_rows = arrays is not None
         self._derives = arrays is not None and arrays.loss is not None and dataset.n_rows > 0
         self._has_derived = False  # for the scores as they are now
+        self._keeps_threads = keeps_threads
+        self._alone = False  # whether one thread grows the tree, whatever others there are
         self._units_of_rules: tuple[float, float, int] | None = None
         self._space = tree_space(dataset, parameters, n_threads, arrays or _NO_ROWS)
         self._buffers = [search_buffers(dataset, parameters.num_leaves) for _ in range(n_threads)]
@@ -221,6 +232,7 @@ class TreeGrower:
         if bag is not None:
             self._space.rows[:n_rows] = bag
             self._space.passes.labels[:] = self._parameters.num_leaves
+        self._alone = request.alone
         self._write_instructions(request, n_rows, bag is None)
         adds = self._derives and bag is None
         self._take_turn(GROW_ADD_AND_DERIVE if adds else GROW)
@@ -229,11 +241,22 @@ class TreeGrower:
 
     def _take_turn(self, task: int) -> None:
         """Have all threads do what the instructions say."""
-        self._space.instructions[TASK] = task
-        self._start_followers()
+        space, buffers = self._space, self._buffers
         if self._lead is None:  # always the same arrays: their types are looked at once
-            self._lead = for_types_of(lead_turn, self._space, self._buffers[0])
-        self._lead(self._space, self._buffers[0])
+            self._lead = for_types_of(lead_turn, space, buffers[0])
+        if self._keeps_threads and not self._alone:
+            self._start_followers()
+        n_called = 0 if self._keeps_threads or self._alone else len(buffers) - 1
+        n_kept = 0 if self._alone else len(self._followers)
+        space.instructions[TASK], space.instructions[N_THREADS] = task, 1 + n_called + n_kept
+        if n_called == 0:
+            self._lead(space, buffers[0])
+            return
+        turn = int(space.instructions[TURN])
+        # What could go wrong does so here: whoever leads waits for the others.
+        follow = for_types_of(follow_turn, space, buffers[0], turn)
+        followers = [partial(follow, space, own, turn) for own in buffers[1:]]
+        self._workers.run([partial(self._lead, space, buffers[0]), *followers])
 
     def grow_together(self, requests: Sequence[TreeRequest], bag: npt.NDArray[np.uint32] | None) -> list[GrownTree]:
         """Grow the one tree that there is room for."""
@@ -280,7 +303,6 @@ class TreeGrower:
         n_threads = len(self._followers) + 1
         say_that_threads_are_missing(len(self._buffers), n_threads)
         del self._buffers[n_threads:]
-        self._space.instructions[N_THREADS] = n_threads
 
     def _finished(self, added: bool) -> GrownTree:
         space, passes = self._space, self._space.passes

@@ -16,3 +16,4 @@ class TreeRequest:
     output: int
     quantised: Quantised
     steps: RecordArray  # one STEP_RULES
+    alone: bool = False  # whether one thread is to grow it, because the others grow trees of their own

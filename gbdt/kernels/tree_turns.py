@@ -51,7 +51,8 @@ def lead_turn(space: TreeSpace, buffers: Buffers) -> None:
     if instructions[TASK] >= GROW:
         clear_tree(space)
     instructions[N_FINISHED], instructions[ROW_PARTS_TAKEN] = 0, 0
-    fetch_and_add(instructions, TURN, 1)
+    if instructions[N_THREADS] > 1:  # or the leader is alone, and followers, if there are any, do not hear of the turn
+        fetch_and_add(instructions, TURN, 1)
     take_turn(space, buffers)
     finished = fetch(instructions, N_FINISHED)
     while finished < instructions[N_THREADS] - 1:
@@ -70,6 +71,14 @@ def follow_turns(space: TreeSpace, buffers: Buffers) -> None:
             return
         take_turn(space, buffers)
         fetch_and_add(instructions, N_FINISHED, 1)
+
+
+@kernel
+def follow_turn(space: TreeSpace, buffers: Buffers, turn: int) -> None:
+    """Take part in the turn after this one."""
+    wait_for_change(space.instructions, TURN, turn)
+    take_turn(space, buffers)
+    fetch_and_add(space.instructions, N_FINISHED, 1)
 
 
 @kernel
