@@ -199,6 +199,8 @@ def _two_threads() -> None:
 
     features, target = generated_rows(_ROWS_FOR_THREADS, _FEATURES_FOR_THREADS)
     _classifier(n_jobs=2).fit(features, target > 0)
+    # Both threads share the third tree.
+    _classifier(n_jobs=2).fit(features, (target > -0.3).astype("int64") + (target > 0.4))
     _regressor(n_jobs=2, precision="exact").fit(features, target).predict(features)
 
 

@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 # A kernel that the fits call from Python and that no other kernel calls: numba need not compile others with it.
-DAMAGED = "leaf_values.newton_steps-*.o"
+DAMAGED = "tree_description.describe_splits-*.o"
 TAKES_OVER = "this process compiles its kernels itself, with numba"
 
 
