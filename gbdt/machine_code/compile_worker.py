@@ -2,7 +2,8 @@
 
 Its first line says that it has started. Answers are lines too: kernels that the wanted one calls, as soon as they are
 known, and at last the code or what went wrong. The process that asked keeps the code, on disk or in its memory.
-The end of the input, which comes also when the process that asked is gone, is the end of this process.
+The end of the input, which comes also when the process that asked is gone, is the end of this process; so is a kernel
+that takes far more processor time than any should.
 
 A process that is started with levels of processors compiles for each of them too: for a wheel, whose bytes should
 depend on nothing but the sources. numba numbers its functions, so that what it has compiled before shows in the names
@@ -14,7 +15,9 @@ from __future__ import annotations
 import base64
 import gc
 import json
+import math
 import os
+import resource
 import sys
 import traceback
 from dataclasses import asdict
@@ -28,6 +31,11 @@ if TYPE_CHECKING:
     from dmlgbm.gbdt.machine_code.numba_compiler import ObjectCompiler
 
 
+# A kernel takes up to 15 seconds. Short of memory, a process once went on for ten minutes, nearly all of them in the
+# system's allocator, and did not notice that the one that had asked was gone.
+_MOST_CPU_SECONDS = 120
+
+
 def main() -> None:
     """Serve until the input ends."""
     # The collector finds nothing in a compiler's millions of objects (measured: a quarter of the time).
@@ -36,7 +44,16 @@ def main() -> None:
     _answer(started=True)
     for line in sys.stdin:
         kernel, types = json.loads(line)
+        _limit_cpu_time()
         serve(KernelTypes(kernel, from_json(types)))
+
+
+def _limit_cpu_time() -> None:
+    """Have the system end this process if the next kernel takes too long."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    _, hard = resource.getrlimit(resource.RLIMIT_CPU)
+    soft = math.ceil(used.ru_utime + used.ru_stime) + _MOST_CPU_SECONDS
+    resource.setrlimit(resource.RLIMIT_CPU, (soft if hard == resource.RLIM_INFINITY else min(soft, hard), hard))
 
 
 def _serve(wanted: KernelTypes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -154,6 +155,18 @@ while time.monotonic() < deadline and any(p.read_text() for p in pathlib.Path("/
     time.sleep(0.1)
 """
     assert run(program + TELL_CHILDREN, tmp_path).stdout.splitlines()[1].split() == []
+
+
+def test_process_that_compiles_without_end_is_ended() -> None:
+    program = """
+import dmlgbm.gbdt.machine_code.compile_worker as worker
+worker._MOST_CPU_SECONDS = 1
+worker._limit_cpu_time()  # the time of the kernels before does not count
+while True:
+    pass
+"""
+    completed = subprocess.run([sys.executable, "-c", program], cwd=ROOT, timeout=60, capture_output=True, check=False)
+    assert completed.returncode == -signal.SIGXCPU, completed.stderr.decode()
 
 
 @needs_loader
