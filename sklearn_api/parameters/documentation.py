@@ -65,7 +65,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "eval_metric": (
         "str, callable or list",
-        "Metrics to evaluate: names, or functions (y_true, y_pred) of a number or (name, value, higher_is_better).",
+        "Metrics to evaluate: names, scorers or functions (y_true, y_pred) of a number or (name, value, higher).",
     ),
     "random_state": (
         "int, RandomState, Generator or None",
@@ -88,7 +88,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
     "alpha": ("float", "The level of objective 'quantile'."),
-    "eval_at": ("tuple of int", "Positions of the metrics 'ndcg' and 'map'."),
+    "eval_at": ("tuple of int", "Positions of the metrics 'ndcg', 'map', 'mrr' and 'err'."),
     "lambdarank_truncation_level": ("int", "Positions whose pairs objective 'lambdarank' looks at."),
 }
 
