@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import sklearn.metrics
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmlgbm.gbdt.metrics import Metric, metrics_for
 from dmlgbm.gbdt.metrics.calibration import N_BINS
-from dmlgbm.gbdt.metrics.exact_mean import SummedMetric
+from dmlgbm.gbdt.metrics.summed_metric import SummedMetric
 from tests.reference import metrics as naive
 
 FloatArray = npt.NDArray[np.float64]
@@ -151,7 +151,9 @@ EXPECTED: dict[str, Callable[[FloatArray, FloatArray, FloatArray | None], float]
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "name"), [case for case in ALL_CASES if case[1] in EXPECTED])
+@settings(max_examples=40)
 @given(n_rows=st.integers(2, 80), seed=st.integers(0, 2**32), weighted=st.booleans())
 def test_equals_scikit_learn_whatever_is_tied_or_missing(
     kind: str, name: str, n_rows: int, seed: int, weighted: bool
@@ -176,7 +178,9 @@ def test_multiclass_area_is_that_of_roc_auc_score(average: str) -> None:
     assert value(f"auc_{average}", (y, np.ascontiguousarray(p.T), None)) == pytest.approx(expected, rel=EXACT)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "name"), ALL_CASES)
+@settings(max_examples=40)
 @given(n_rows=st.integers(1, 120), seed=st.integers(0, 2**32), weighted=st.booleans())
 def test_order_does_not_change_a_bit(kind: str, name: str, n_rows: int, seed: int, weighted: bool) -> None:
     y, p, w = sample(kind, n_rows, seed, weighted)
@@ -189,7 +193,9 @@ def adds_up(name: str) -> bool:
     return isinstance(metric(name).function, SummedMetric)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "name"), [case for case in ALL_CASES if adds_up(case[1])])
+@settings(max_examples=40)
 @given(
     n_rows=st.integers(1, 120),
     cuts=st.lists(st.integers(0, 120), max_size=4),
