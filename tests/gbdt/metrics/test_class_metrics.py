@@ -262,10 +262,12 @@ def test_r2_keeps_its_digits_far_from_zero(offset: float) -> None:
 
 
 def test_r2_of_equal_targets_is_one_or_nothing() -> None:
-    y, weight = np.full(50, 0.1), np.random.default_rng(0).random(50)
-    for own in (None, weight):
-        assert value("r2", (y, y, own)) == 1.0
-        assert value("r2", (y, y + 0.01, own)) == 0.0
+    random = np.random.default_rng(0)
+    for constant in random.normal(size=100):
+        y, weight = np.full(50, constant), random.random(50)
+        for own in (None, weight):
+            assert value("r2", (y, y, own)) == 1.0
+            assert value("r2", (y, y + 0.01, own)) == 0.0
 
 
 def test_rmsle_takes_predictions_of_minus_one_as_just_above_and_keeps_small_numbers() -> None:
