@@ -319,3 +319,35 @@ def test_precision_recall_and_r2_are_those_of_xgboost_and_lightgbm(weighted: boo
     lightgbm.train(settings, data, 1, valid_sets=[data], valid_names=["rows"], callbacks=[record])
     for name in ("average_precision", "r2"):
         assert value(name, (y, p, w)) == pytest.approx(results["rows"][name][-1], rel=1e-6)
+
+
+@pytest.mark.parity
+def test_names_of_catboost_give_catboosts_values() -> None:
+    utilities = pytest.importorskip("catboost.utils")
+    random = np.random.default_rng(0)
+    y, p = random.integers(0, 2, 500).astype(np.float64), random.random(500)
+    log_odds = np.log(p / (1.0 - p))
+    for name in ("F1", "MCC", "BalancedAccuracy", "Accuracy", "BrierScore", "AUC", "TotalF1"):
+        assert value(name, (y, p, None)) == pytest.approx(utilities.eval_metric(y, log_odds, name)[0], rel=EXACT)
+    assert value("R2", (y, p, None)) == pytest.approx(utilities.eval_metric(y, p, "R2")[0], rel=EXACT)
+    several = random.integers(0, 3, 500).astype(np.float64)
+    probability = np.ascontiguousarray(random.dirichlet(np.ones(3), 500).T)
+    for name in ("MCC", "Accuracy", "TotalF1"):
+        (theirs,) = utilities.eval_metric(several, np.log(probability.T), name)
+        assert value(name, (several, probability, None)) == pytest.approx(theirs, rel=EXACT)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_reciprocal_ranks_are_those_of_catboost(k: int) -> None:
+    utilities = pytest.importorskip("catboost.utils")
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, 20, 40)
+    n_rows = int(sizes.sum())
+    labels = (random.integers(0, 4, n_rows) * (random.random(n_rows) < 0.2)).astype(np.float64)
+    score, queries = random.random(n_rows), np.repeat(np.arange(40), sizes)
+    satisfied = (2.0**labels - 1.0) / 2.0 ** labels.max()
+    for name, target in (("MRR", np.minimum(labels, 1.0)), ("ERR", satisfied)):
+        (theirs,) = utilities.eval_metric(target, score, f"{name}:top={k}", group_id=queries)
+        found = metric(f"{name.lower()}@{k}").function(labels, score, None, np.append(0, sizes.cumsum()))
+        assert found == pytest.approx(theirs, rel=EXACT)
