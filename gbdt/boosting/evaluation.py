@@ -15,7 +15,7 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.metrics import Metric
-from dmlgbm.gbdt.metrics.exact_mean import SummedMetric
+from dmlgbm.gbdt.metrics.summed_metric import SummedMetric
 from dmlgbm.gbdt.objectives import transform
 from dmlgbm.gbdt.threads import Workers
 
@@ -117,16 +117,18 @@ class Evaluator:
         functions = {m.name: m.function for m in self._metrics if isinstance(m.function, SummedMetric)}
         if not functions:
             return {}
-        sums = [function.no_sums(n_outputs) for function in functions.values()]
+        adders = {function.summed: function for function in functions.values()}
+        sums = [adder.no_sums(n_outputs) for adder in adders.values()]
         for rows, prediction in zip(self._parts, predictions, strict=True):
-            for function, own in zip(functions.values(), sums, strict=True):
-                function.add(own, rows.target, prediction, rows.weight, rows.group_starts)
+            for adder, own in zip(adders.values(), sums, strict=True):
+                adder.add(own, rows.target, prediction, rows.weight, rows.group_starts)
         everywhere = self._exchange.reduce_sum(np.concatenate([own.ravel() for own in sums]))
         ends = np.cumsum([own.size for own in sums])
-        return {
-            name: function.value(everywhere[end - own.size : end].reshape(own.shape))
-            for (name, function), own, end in zip(functions.items(), sums, ends, strict=True)
+        summed = {
+            kind: everywhere[end - own.size : end].reshape(own.shape)
+            for kind, own, end in zip(adders, sums, ends, strict=True)
         }
+        return {name: function.value(summed[function.summed]) for name, function in functions.items()}
 
     def _others(self, others: Sequence[Metric], predictions: list[FloatArray], n_outputs: int) -> dict[str, float]:
         """The metrics that need all rows in one place."""

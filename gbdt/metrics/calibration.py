@@ -13,8 +13,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
-from dmlgbm.gbdt.metrics.exact_mean import SummedMetric, add_products, exact_integer
+from dmlgbm.gbdt.metrics.exact_mean import add_products, exact_integer
 from dmlgbm.gbdt.metrics.row_losses import most_probable_class
+from dmlgbm.gbdt.metrics.summed_metric import SummedMetric
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

@@ -8,15 +8,16 @@ is rounded before the last division. A class without any weight counts as absent
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
-from dmlgbm.gbdt.metrics.exact_mean import SummedMetric, exact_integer
+from dmlgbm.gbdt.metrics.exact_mean import exact_integer
 from dmlgbm.gbdt.metrics.row_losses import most_probable_class
+from dmlgbm.gbdt.metrics.summed_metric import SummedMetric
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -89,6 +90,10 @@ class ConfusionMetric(SummedMetric):
 
     of_weights: Callable[[ClassWeights], float]
 
+    @property
+    def summed(self) -> Hashable:
+        return ConfusionMetric
+
     def no_sums(self, n_outputs: int) -> IntArray:
         return np.zeros((3, max(2, n_outputs), N_BUCKETS, 2), np.int64)
 
@@ -116,7 +121,9 @@ def _add_by_class(sums: IntArray, classes: IntArray, weight: FloatArray | None) 
     """Add the weights of rows to the buckets of their classes."""
     n_rows = np.bincount(classes, minlength=len(sums))
     stops = n_rows.cumsum()
-    ordered = None if weight is None else weight[classes.argsort(kind="stable")]
+    # Numbers of 8 or 16 bits are sorted ten times as fast.
+    small = classes.astype(np.min_scalar_type(len(sums)))
+    ordered = None if weight is None else weight[small.argsort(kind="stable")]
     for k in np.flatnonzero(n_rows):
         count = np.array([n_rows[k]], np.float64)
         add_exactly(count if ordered is None else ordered[stops[k] - n_rows[k] : stops[k]], sums[k])

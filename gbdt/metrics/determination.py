@@ -14,7 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS
-from dmlgbm.gbdt.metrics.exact_mean import ExactMean, SummedMetric, add_products, exact_integer, halves
+from dmlgbm.gbdt.metrics.exact_mean import ExactMean, add_products, exact_integer, halves
+from dmlgbm.gbdt.metrics.summed_metric import SummedMetric
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]

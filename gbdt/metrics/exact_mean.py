@@ -2,13 +2,13 @@
 
 An `ExactMean` holds the sum of values and the sum of weights as integer buckets (see `kernels/metric_loops.py`).
 Parts of a mean, from blocks of rows or from several workers, are merged by adding their `sums`; no scale has to be
-agreed on first. Other metrics than means add such buckets, too (`SummedMetric`).
+agreed on first. Other metrics than means add such buckets, too.
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from dataclasses import dataclass, field
 from itertools import product
 
@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.metric_loops import EXPONENT_BITS_PER_BUCKET, HALF_BITS, N_BUCKETS, add_exactly
+from dmlgbm.gbdt.metrics.summed_metric import SummedMetric
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -80,36 +81,6 @@ class ExactMean:
         if total is None or not total_weight:
             return math.nan
         return total / total_weight
-
-
-class SummedMetric(ABC):
-    """A metric made of integers that add up over rows or queries, so that parts of the data are evaluated apart."""
-
-    @abstractmethod
-    def no_sums(self, n_outputs: int) -> IntArray:
-        """The integers of no rows at all, for models of so many scores a row: zeros."""
-
-    @abstractmethod
-    def add(
-        self,
-        sums: IntArray,
-        target: FloatArray,
-        prediction: FloatArray,
-        weight: FloatArray | None,
-        group_starts: IntArray | None,
-    ) -> None:
-        """Add these rows."""
-
-    @abstractmethod
-    def value(self, sums: IntArray) -> float:
-        """The metric of the rows that were added; NaN if a prediction was not finite or nothing had any weight."""
-
-    def __call__(
-        self, target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
-    ) -> float:
-        sums = self.no_sums(len(prediction) if prediction.ndim == 2 else 1)
-        self.add(sums, target, prediction, weight, group_starts)
-        return self.value(sums)
 
 
 class MeanMetric(SummedMetric):

@@ -8,7 +8,7 @@ on the scale of the target.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,6 +105,10 @@ class RowMean(MeanMetric):
     name: str
     row_loss: RowLoss
     several_classes: bool | None = False  # None: it takes both kinds of predictions
+
+    @property
+    def summed(self) -> Hashable:
+        return self.row_loss
 
     def partial_mean(
         self,

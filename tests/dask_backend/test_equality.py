@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
-from sklearn.metrics import mean_absolute_error
+from sklearn.metrics import accuracy_score, make_scorer, mean_absolute_error
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from dmlgbm.dask_backend.cluster import DaskCluster
@@ -179,6 +179,24 @@ def a_scorer_watched_beside_the_training_rows() -> FitCase:
     }
 
 
+def metrics_of_classes_beside_scorers() -> FitCase:
+    X, z = frame_and_signal()
+    other = mixed_frame(333, seed=9)
+    estimator = DMLGBMClassifier(
+        n_estimators=5,
+        eval_metric=[
+            *("f1_macro", "mcc", "balanced_accuracy", "auc_ovr", "auc_ovo", "average_precision", "top_2_error"),
+            *("brier", "calibration_error", "neg_log_loss", make_scorer(accuracy_score)),
+        ],
+    )
+    return estimator, {
+        "X": X,
+        "y": pd.Series(np.digitize(z, [0, 1, 2])),
+        "eval_set": [(other, pd.Series(np.digitize(signal(other, 8), [0, 1, 2])))],
+        "eval_sample_weight": [pd.Series(np.linspace(0.3, 1, 333))],
+    }
+
+
 def training_loss_of_a_model_gone_on_from() -> FitCase:
     X, z = frame_and_signal()
     arguments = {"X": X, "y": pd.Series(z)}
@@ -215,6 +233,7 @@ CASES: list[Callable[[], FitCase]] = [
     several_evaluation_sets,
     going_on_from_a_model,
     a_scorer_watched_beside_the_training_rows,
+    metrics_of_classes_beside_scorers,
     training_loss_of_a_model_gone_on_from,
 ]
 

@@ -11,6 +11,7 @@ import pytest
 from sklearn.metrics import fbeta_score, get_scorer, make_scorer, mean_absolute_error
 
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm.gbdt.metrics import metrics_for
 
 RANDOM = np.random.default_rng(3)
 X = RANDOM.normal(size=(400, 4))
@@ -103,6 +104,35 @@ def test_rankers_measure_reciprocal_ranks_at_eval_at() -> None:
     results = model.evals_result_["valid_0"]
     assert list(results) == ["mrr@1", "mrr@5", "err@1", "err@5", "map@7"]
     assert all(0.0 <= value <= 1.0 for values in results.values() for value in values)
+
+
+def two_class_loss(y: Any, score: Any) -> tuple[Any, Any]:
+    probability = 1.0 / (1.0 + np.exp(-score))
+    return probability - y, probability * (1.0 - probability)
+
+
+def three_class_loss(y: Any, score: Any) -> tuple[Any, Any]:
+    probability = np.exp(score) / np.exp(score).sum(axis=1, keepdims=True)
+    return probability - np.eye(3)[y.astype(int)], probability * (1.0 - probability)
+
+
+@pytest.mark.parametrize(
+    ("objective", "y", "names"),
+    [
+        (two_class_loss, TWO, ["auc", "average_precision", "f1_macro", "mcc", "brier", "calibration_error"]),
+        (three_class_loss, THREE, ["auc_ovo", "average_precision", "f1_macro", "mcc", "brier", "top_2_error"]),
+    ],
+)
+def test_metrics_of_an_own_objective_see_probabilities(objective: Any, y: Any, names: list[str]) -> None:
+    model = fitted(DMLGBMClassifier, y, [*names, "neg_log_loss"], objective=objective)
+    results = model.evals_result_["valid_0"]
+    found = metrics_for(names, objective_alpha=0.5, eval_at=())
+    target = np.searchsorted(model.classes_, y[TEST]).astype(np.float64)
+    probability = np.ascontiguousarray(model.predict_proba(X[TEST]).T)
+    for metric in found:
+        value = metric.function(target, probability if len(probability) > 2 else probability[1], None, None)
+        assert results[metric.name][-1] == pytest.approx(value, rel=1e-12)
+    assert results["neg_log_loss"][-1] == get_scorer("neg_log_loss")(model, X[TEST], y[TEST])
 
 
 REFUSED: list[tuple[Any, Any, Any, str]] = [

@@ -106,7 +106,14 @@ def test_a_scorer_decides_on_spark_as_it_does_locally(spark: Any) -> None:
     before = DMLGBMClassifier(n_estimators=15, num_leaves=7).fit(table.drop(columns="late"), table["late"])
 
     def fitted(own: Any, sets: list[Any]) -> DMLGBMClassifier:
-        model = DMLGBMClassifier(n_estimators=20, num_leaves=7, early_stopping_rounds=3, scoring="roc_auc")
+        model = DMLGBMClassifier(
+            n_estimators=20,
+            num_leaves=7,
+            early_stopping_rounds=3,
+            scoring="roc_auc",
+            first_metric_only=True,
+            eval_metric=["mcc", "average_precision", "neg_brier_score"],
+        )
         return model.fit(*own, eval_set=sets, init_model=before)
 
     frames = [(on_spark(spark, table, 2), "late"), (on_spark(spark, other, 2), "late")]
@@ -115,6 +122,8 @@ def test_a_scorer_decides_on_spark_as_it_does_locally(spark: Any) -> None:
     expected = fitted(own, [own, watched])
     assert found.booster_.to_bytes() == expected.booster_.to_bytes()
     assert (found.best_iteration_, found.best_score_) == (expected.best_iteration_, expected.best_score_)
+    assert found.evals_result_ == expected.evals_result_
+    assert list(found.best_score_["valid_1"]) == ["roc_auc", "mcc", "average_precision", "neg_brier_score"]
     assert found.best_iteration_ < found.n_iter_ < 35
     assert found.best_iteration_ == fitted(own, [watched]).best_iteration_, "the training rows are not watched"
 

@@ -11,12 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import sklearn.metrics
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmlgbm.gbdt.metrics import Metric, metrics_for
 from dmlgbm.gbdt.metrics.calibration import N_BINS
-from dmlgbm.gbdt.metrics.exact_mean import SummedMetric
+from dmlgbm.gbdt.metrics.summed_metric import SummedMetric
 from tests.reference import metrics as naive
 
 FloatArray = npt.NDArray[np.float64]
@@ -151,7 +151,9 @@ EXPECTED: dict[str, Callable[[FloatArray, FloatArray, FloatArray | None], float]
 }
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "name"), [case for case in ALL_CASES if case[1] in EXPECTED])
+@settings(max_examples=40)
 @given(n_rows=st.integers(2, 80), seed=st.integers(0, 2**32), weighted=st.booleans())
 def test_equals_scikit_learn_whatever_is_tied_or_missing(
     kind: str, name: str, n_rows: int, seed: int, weighted: bool
@@ -176,7 +178,9 @@ def test_multiclass_area_is_that_of_roc_auc_score(average: str) -> None:
     assert value(f"auc_{average}", (y, np.ascontiguousarray(p.T), None)) == pytest.approx(expected, rel=EXACT)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "name"), ALL_CASES)
+@settings(max_examples=40)
 @given(n_rows=st.integers(1, 120), seed=st.integers(0, 2**32), weighted=st.booleans())
 def test_order_does_not_change_a_bit(kind: str, name: str, n_rows: int, seed: int, weighted: bool) -> None:
     y, p, w = sample(kind, n_rows, seed, weighted)
@@ -189,7 +193,9 @@ def adds_up(name: str) -> bool:
     return isinstance(metric(name).function, SummedMetric)
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize(("kind", "name"), [case for case in ALL_CASES if adds_up(case[1])])
+@settings(max_examples=40)
 @given(
     n_rows=st.integers(1, 120),
     cuts=st.lists(st.integers(0, 120), max_size=4),
@@ -256,10 +262,12 @@ def test_r2_keeps_its_digits_far_from_zero(offset: float) -> None:
 
 
 def test_r2_of_equal_targets_is_one_or_nothing() -> None:
-    y, weight = np.full(50, 0.1), np.random.default_rng(0).random(50)
-    for own in (None, weight):
-        assert value("r2", (y, y, own)) == 1.0
-        assert value("r2", (y, y + 0.01, own)) == 0.0
+    random = np.random.default_rng(0)
+    for constant in random.normal(size=100):
+        y, weight = np.full(50, constant), random.random(50)
+        for own in (None, weight):
+            assert value("r2", (y, y, own)) == 1.0
+            assert value("r2", (y, y + 0.01, own)) == 0.0
 
 
 def test_rmsle_takes_predictions_of_minus_one_as_just_above_and_keeps_small_numbers() -> None:
@@ -311,3 +319,35 @@ def test_precision_recall_and_r2_are_those_of_xgboost_and_lightgbm(weighted: boo
     lightgbm.train(settings, data, 1, valid_sets=[data], valid_names=["rows"], callbacks=[record])
     for name in ("average_precision", "r2"):
         assert value(name, (y, p, w)) == pytest.approx(results["rows"][name][-1], rel=1e-6)
+
+
+@pytest.mark.parity
+def test_names_of_catboost_give_catboosts_values() -> None:
+    utilities = pytest.importorskip("catboost.utils")
+    random = np.random.default_rng(0)
+    y, p = random.integers(0, 2, 500).astype(np.float64), random.random(500)
+    log_odds = np.log(p / (1.0 - p))
+    for name in ("F1", "MCC", "BalancedAccuracy", "Accuracy", "BrierScore", "AUC", "TotalF1"):
+        assert value(name, (y, p, None)) == pytest.approx(utilities.eval_metric(y, log_odds, name)[0], rel=EXACT)
+    assert value("R2", (y, p, None)) == pytest.approx(utilities.eval_metric(y, p, "R2")[0], rel=EXACT)
+    several = random.integers(0, 3, 500).astype(np.float64)
+    probability = np.ascontiguousarray(random.dirichlet(np.ones(3), 500).T)
+    for name in ("MCC", "Accuracy", "TotalF1"):
+        (theirs,) = utilities.eval_metric(several, np.log(probability.T), name)
+        assert value(name, (several, probability, None)) == pytest.approx(theirs, rel=EXACT)
+
+
+@pytest.mark.parity
+@pytest.mark.parametrize("k", [1, 3, 10])
+def test_reciprocal_ranks_are_those_of_catboost(k: int) -> None:
+    utilities = pytest.importorskip("catboost.utils")
+    random = np.random.default_rng(0)
+    sizes = random.integers(1, 20, 40)
+    n_rows = int(sizes.sum())
+    labels = (random.integers(0, 4, n_rows) * (random.random(n_rows) < 0.2)).astype(np.float64)
+    score, queries = random.random(n_rows), np.repeat(np.arange(40), sizes)
+    satisfied = (2.0**labels - 1.0) / 2.0 ** labels.max()
+    for name, target in (("MRR", np.minimum(labels, 1.0)), ("ERR", satisfied)):
+        (theirs,) = utilities.eval_metric(target, score, f"{name}:top={k}", group_id=queries)
+        found = metric(f"{name.lower()}@{k}").function(labels, score, None, np.append(0, sizes.cumsum()))
+        assert found == pytest.approx(theirs, rel=EXACT)

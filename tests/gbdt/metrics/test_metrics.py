@@ -259,6 +259,12 @@ def test_queries_without_relevant_rows_count_as_one() -> None:
     assert evaluate("map", labels, prediction, None, starts, 2) == 0.75
 
 
+def test_expected_reciprocal_rank_goes_by_the_largest_label_of_all_queries() -> None:
+    labels, prediction = np.array([1.0, 2.0, 1.0]), np.array([0.9, 0.8, 0.7])
+    # The first query stops at its first row with probability 1/4, else at its second with 3/4.
+    assert evaluate("err", labels, prediction, None, np.array([0, 2, 3])) == (0.25 + 0.75 * 0.75 / 2 + 0.25) / 2
+
+
 def test_equal_predictions_rank_in_row_order() -> None:
     starts = np.array([0, 3])
     assert evaluate("map", np.array([1.0, 0.0, 0.0]), np.zeros(3), None, starts, 1) == 1.0

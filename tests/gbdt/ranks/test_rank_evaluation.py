@@ -69,6 +69,50 @@ def test_metrics_are_those_of_a_local_fit(objective: str, weighted: bool, mode: 
         assert result.booster.to_bytes() == expected.booster.to_bytes()
 
 
+@pytest.mark.parametrize("n_watched", [1, 5])
+def test_ranks_without_watched_rows_know_the_metrics_too(n_watched: int) -> None:
+    for objective in ("binary", "multiclass", "poisson", "regression"):
+        fit = watched_fit(objective, True, n_estimators=2)
+        few = [EvaluationSet.whole("few", one.parts[0].rows.slice(0, n_watched)) for one in fit.evaluation_sets[:1]]
+        fit = replace(fit, evaluation_sets=tuple(few))
+        expected = fit.locally().evaluations
+        for result in over_ranks(fit, even_deal(N_ROWS, 3)):
+            np.testing.assert_equal(result.evaluations, expected)  # some are NaN
+
+
+def test_targets_for_which_a_metric_has_no_value_are_refused_before_training() -> None:
+    fit = watched_fit("regression", False)
+    metrics = metrics_for(["rmsle"], objective_alpha=0.9, eval_at=[])
+    lowest = float(fit.evaluation_sets[0].parts[0].rows.target.min())
+    iterations: list[int] = []
+    message = f"'rmsle' needs targets above -1, but the evaluation set 'one' has one of {lowest:g}:"
+    with pytest.raises(ValueError, match=message):
+        over_ranks(
+            replace(fit, metrics=tuple(metrics)),
+            even_deal(N_ROWS, 3),
+            callbacks=[lambda state: iterations.append(state.iteration)],
+        )
+    assert iterations == []
+
+
+@pytest.mark.parametrize("n_ranks", [1, 3])
+@pytest.mark.parametrize(
+    ("objective", "name"),
+    [("binary", "average_precision"), ("multiclass", "f1_macro"), ("regression", "r2"), ("lambdarank", "err")],
+)
+def test_ranks_stop_early_where_a_local_fit_does(objective: str, name: str, n_ranks: int) -> None:
+    options = {"n_estimators": 40, "early_stopping_rounds": 2, "learning_rate": 0.8}
+    fit = watched_fit(objective, True, **options)
+    metrics = tuple(metrics_for([name], objective_alpha=0.9, eval_at=[3]))
+    fit = replace(fit, metrics=metrics, evaluation_sets=fit.evaluation_sets[:1])
+    expected = fit.locally()
+    assert expected.best_iteration is not None
+    assert expected.stop_reason is not None
+    for result in over_ranks(fit, deal_for(fit, n_ranks)):
+        assert (result.best_iteration, result.stop_reason) == (expected.best_iteration, expected.stop_reason)
+        assert result.evaluations == expected.evaluations
+
+
 @pytest.mark.parametrize("n_ranks", [1, 2, 4])
 def test_early_stopping_stops_every_rank_at_the_same_iteration(n_ranks: int) -> None:
     random = np.random.default_rng(9)
