@@ -29,6 +29,7 @@ class BinningParameters:
 class TrainParameters:
     """How trees are grown and added up. Names are LightGBM's."""
 
+    boosting_type: Literal["gbdt", "rf", "dart"] = "gbdt"
     n_estimators: int = 100
     learning_rate: float = 0.1
     num_leaves: int = 31
@@ -43,6 +44,15 @@ class TrainParameters:
     subsample_freq: int = 0
     colsample_bytree: float = 1.0
     colsample_bynode: float = 1.0
+    data_sample_strategy: Literal["bagging", "goss"] = "bagging"
+    top_rate: float = 0.2
+    other_rate: float = 0.1
+    drop_rate: float = 0.1
+    max_drop: int = 50
+    skip_drop: float = 0.5
+    uniform_drop: bool = False
+    xgboost_dart_mode: bool = False
+    drop_seed: int | None = None
     cat_smooth: float = 10.0
     cat_l2: float = 10.0
     max_cat_threshold: int = 24
@@ -75,6 +85,56 @@ class TrainParameters:
         delta = self.early_stopping_min_delta
         _require(0 <= delta < float("inf"), "early_stopping_min_delta", delta, "at least 0 and finite")
         _require(self.n_threads >= 1, "n_jobs", self.n_threads, "at least 1 thread")
+        self._check_sampling()
+        self._check_boosting()
+
+    @property
+    def averages(self) -> bool:
+        """Whether a prediction is the mean of the trees instead of their sum."""
+        return self.boosting_type == "rf"
+
+    @property
+    def shrinkage(self) -> float:
+        """The factor on the values of every new tree."""
+        return 1.0 if self.averages else self.learning_rate
+
+    @property
+    def draws_rows(self) -> bool:
+        """Whether trees are grown on some of the rows."""
+        return self.data_sample_strategy == "goss" or (self.subsample < 1.0 and self.subsample_freq > 0)
+
+    def _check_sampling(self) -> None:
+        _require_choice("data_sample_strategy", self.data_sample_strategy, ("bagging", "goss"))
+        for name in ("top_rate", "other_rate"):
+            _require(0 < getattr(self, name) < 1, name, getattr(self, name), "above 0 and below 1")
+        if self.data_sample_strategy != "goss":
+            return
+        if self.top_rate + self.other_rate > 1.0:
+            raise ParameterError(
+                f"top_rate={self.top_rate!r} and other_rate={self.other_rate!r} are shares of all rows and add up to "
+                "more than 1: lower one of them."
+            )
+        if self.subsample < 1.0:
+            raise ParameterError(
+                f"subsample={self.subsample!r} draws rows, and so does data_sample_strategy='goss': leave subsample "
+                "at 1."
+            )
+
+    def _check_boosting(self) -> None:
+        _require_choice("boosting_type", self.boosting_type, ("gbdt", "rf", "dart"))
+        for name in ("drop_rate", "skip_drop"):
+            _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
+        _require(self.drop_seed is None or self.drop_seed >= 0, "drop_seed", self.drop_seed, "None or at least 0")
+        if self.averages and not self.draws_rows and self.colsample_bytree >= 1.0 and self.colsample_bynode >= 1.0:
+            raise ParameterError(
+                "boosting_type='rf' without sampling would grow the same tree every time: set subsample below 1 and "
+                "subsample_freq=1, or colsample_bytree or colsample_bynode below 1."
+            )
+        if self.boosting_type == "dart" and self.early_stopping_rounds is not None:
+            raise ParameterError(
+                "early_stopping_rounds has no meaning with boosting_type='dart', where later iterations change earlier "
+                "trees, so that no model of fewer iterations is left to go back to: set early_stopping=False."
+            )
 
 
 def names_of(record: type) -> list[str]:

@@ -54,6 +54,7 @@ def train_booster(
 ) -> TrainingResult:
     """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
     start.require_same_objective(objective)
+    start.require_same_sum(parameters.train)
     metrics = []
     if watched:
         metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1], scorers)

@@ -64,7 +64,7 @@ def test_parameter_that_means_what_happens_anyway_changes_nothing(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"boosting_type": "dart"}, "has no boosting_type='dart': trees are always boosted the usual way"),
+        ({"booster": "dart"}, "has no booster='dart': boosting_type says how trees are boosted; XGBoost's 'dart' is"),
         ({"tree_method": "exact"}, "has no tree_method='exact': splits are always found in histograms"),
         ({"verbosity": 1}, "has no verbosity=1: verbose=1 reports the metrics of every iteration"),
         ({"device": "cuda"}, "has no device='cuda': training uses the CPUs"),
@@ -81,8 +81,8 @@ def test_verbosity_and_verbose_that_disagree_are_an_error() -> None:
 
 
 def test_search_over_a_parameter_that_is_not_kept() -> None:
-    search = GridSearchCV(DMLGBMRegressor(**SMALL), {"boosting_type": ["gbdt"], "num_leaves": [3]}, cv=2)
-    assert search.fit(X, SIGNAL).best_params_ == {"boosting_type": "gbdt", "num_leaves": 3}
+    search = GridSearchCV(DMLGBMRegressor(**SMALL), {"booster": ["gbtree"], "num_leaves": [3]}, cv=2)
+    assert search.fit(X, SIGNAL).best_params_ == {"booster": "gbtree", "num_leaves": 3}
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_depth": 3}, {"min_child_samples": 7}])
