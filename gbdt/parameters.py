@@ -45,6 +45,11 @@ class TrainParameters:
     colsample_bytree: float = 1.0
     colsample_bynode: float = 1.0
     data_sample_strategy: Literal["bagging", "goss"] = "bagging"
+    bootstrap_type: Literal["bernoulli", "bayesian", "mvs"] = "bernoulli"
+    bagging_temperature: float = 1.0
+    mvs_reg: float | None = None
+    pos_bagging_fraction: float = 1.0
+    neg_bagging_fraction: float = 1.0
     top_rate: float = 0.2
     other_rate: float = 0.1
     drop_rate: float = 0.1
@@ -99,12 +104,69 @@ class TrainParameters:
         return 1.0 if self.averages else self.learning_rate
 
     @property
-    def draws_rows(self) -> bool:
-        """Whether trees are grown on some of the rows."""
-        return self.data_sample_strategy == "goss" or (self.subsample < 1.0 and self.subsample_freq > 0)
+    def weighs_rows(self) -> bool:
+        """Whether some rows count more than others in a tree, whatever their weights."""
+        return self.data_sample_strategy == "goss" or self.bootstrap_type != "bernoulli"
+
+    @property
+    def draws_classes(self) -> bool:
+        """Whether the rows of the two classes are drawn with shares of their own."""
+        return self.pos_bagging_fraction < 1.0 or self.neg_bagging_fraction < 1.0
+
+    def require_classes_to_draw(self, n_classes: int) -> None:
+        """Whether the target has the two classes whose shares are given."""
+        if self.draws_classes and n_classes != 2:
+            raise ParameterError(
+                f"pos_bagging_fraction and neg_bagging_fraction are for two classes, but y holds {n_classes}: use "
+                "subsample."
+            )
 
     def _check_sampling(self) -> None:
         _require_choice("data_sample_strategy", self.data_sample_strategy, ("bagging", "goss"))
+        _require_choice("bootstrap_type", self.bootstrap_type, ("bernoulli", "bayesian", "mvs"))
+        temperature, ridge = self.bagging_temperature, self.mvs_reg
+        _require(0 <= temperature < float("inf"), "bagging_temperature", temperature, "at least 0 and finite")
+        _require(ridge is None or 0 <= ridge < float("inf"), "mvs_reg", ridge, "None, or at least 0 and finite")
+        for name in ("pos_bagging_fraction", "neg_bagging_fraction"):
+            _require(0 < getattr(self, name) <= 1, name, getattr(self, name), "above 0 and at most 1")
+        self._check_bootstrap()
+        self._check_class_shares()
+        self._check_one_sided()
+
+    def _check_bootstrap(self) -> None:
+        kind = self.bootstrap_type
+        if kind != "bernoulli" and self.data_sample_strategy == "goss":
+            raise ParameterError(
+                f"bootstrap_type={kind!r} weighs rows, and so does data_sample_strategy='goss': leave one of them out."
+            )
+        if kind == "bayesian" and self.subsample < 1.0:
+            raise ParameterError(
+                f"subsample={self.subsample!r} draws rows, but bootstrap_type='bayesian' weighs all of them: leave "
+                "subsample at 1."
+            )
+        if kind == "mvs" and self.subsample == 1.0:
+            raise ParameterError("bootstrap_type='mvs' draws a share of the rows: set subsample below 1.")
+        if kind == "mvs" and self.subsample_freq > 1:
+            raise ParameterError(
+                f"subsample_freq={self.subsample_freq!r} keeps rows for several iterations, but bootstrap_type='mvs' "
+                "goes by the gradients of each: leave it out."
+            )
+
+    def _check_class_shares(self) -> None:
+        if not self.draws_classes:
+            return
+        if self.subsample < 1.0 or self.weighs_rows:
+            raise ParameterError(
+                "pos_bagging_fraction and neg_bagging_fraction draw rows by class: leave out other ways to draw or "
+                "weigh rows (subsample, bootstrap_type, data_sample_strategy)."
+            )
+        if self.subsample_freq == 0:
+            raise ParameterError(
+                "pos_bagging_fraction and neg_bagging_fraction have no effect while subsample_freq=0: set "
+                "subsample_freq=1 to draw the rows of every tree."
+            )
+
+    def _check_one_sided(self) -> None:
         for name in ("top_rate", "other_rate"):
             _require(0 < getattr(self, name) < 1, name, getattr(self, name), "above 0 and below 1")
         if self.data_sample_strategy != "goss":
@@ -125,7 +187,8 @@ class TrainParameters:
         for name in ("drop_rate", "skip_drop"):
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
         _require(self.drop_seed is None or self.drop_seed >= 0, "drop_seed", self.drop_seed, "None or at least 0")
-        if self.averages and not self.draws_rows and self.colsample_bytree >= 1.0 and self.colsample_bynode >= 1.0:
+        draws_rows = self.weighs_rows or self.draws_classes or (self.subsample < 1.0 and self.subsample_freq > 0)
+        if self.averages and not draws_rows and self.colsample_bytree >= 1.0 and self.colsample_bynode >= 1.0:
             raise ParameterError(
                 "boosting_type='rf' without sampling would grow the same tree every time: set subsample below 1 and "
                 "subsample_freq=1, or colsample_bytree or colsample_bynode below 1."

@@ -20,6 +20,7 @@ class Purpose(IntEnum):
     NODE_FEATURES = 5
     EQUAL_ROWS = 6
     DROPPED_ITERATIONS = 7
+    ROW_WEIGHTS = 8
 
 
 def random_key(seed: int, purpose: Purpose, *numbers: int) -> np.uint64:

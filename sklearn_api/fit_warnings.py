@@ -85,6 +85,8 @@ def warn_of_other_modes(parameters: TrainParameters) -> None:
     modes = (
         (_OF_DART, parameters.boosting_type != "dart", "without boosting_type='dart'"),
         (_OF_GOSS, parameters.data_sample_strategy != "goss", "without data_sample_strategy='goss'"),
+        (("bagging_temperature",), parameters.bootstrap_type != "bayesian", "without bootstrap_type='bayesian'"),
+        (("mvs_reg",), parameters.bootstrap_type != "mvs", "without bootstrap_type='mvs'"),
         (("learning_rate",), parameters.averages, "with boosting_type='rf', which averages whole trees"),
     )
     for names, has_none, why in modes:
@@ -95,7 +97,7 @@ def warn_of_other_modes(parameters: TrainParameters) -> None:
                 f"{'it' if len(unused) == 1 else 'them'} out.",
                 stacklevel=4,
             )
-    if parameters.subsample < 1 and parameters.subsample_freq == 0:
+    if parameters.subsample < 1 and parameters.subsample_freq == 0 and not parameters.weighs_rows:
         # LightGBM's defaults, but nobody who writes this wants it.
         warnings.warn(
             f"subsample={parameters.subsample} has no effect while subsample_freq=0: set subsample_freq=1 to draw the "

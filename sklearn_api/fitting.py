@@ -55,6 +55,7 @@ def train_booster(
     """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
     start.require_same_objective(objective)
     start.require_same_sum(parameters.train)
+    parameters.train.require_classes_to_draw(objective.n_classes)
     metrics = []
     if watched:
         metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1], scorers)

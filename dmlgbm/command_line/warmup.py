@@ -165,6 +165,8 @@ def _row_and_feature_samples() -> None:
     # The second iteration leaves out the first, and draws rows by their gradients.
     dropout: dict[str, Any] = {"boosting_type": "dart", "drop_rate": 1.0, "skip_drop": 0.0}
     _regressor(**dropout, data_sample_strategy="goss", learning_rate=1.0).fit(features, target)
+    _regressor(bootstrap_type="bayesian").fit(features, target)
+    _regressor(bootstrap_type="mvs", subsample=0.5).fit(features, target)
 
 
 def _exact_precision() -> None:

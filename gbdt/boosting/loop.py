@@ -22,6 +22,7 @@ from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
+from dmlgbm.gbdt.growth.bootstrap import bayesian_weights, variance_weights
 from dmlgbm.gbdt.growth.gradient_sampling import gradient_factors, multiply, samples_by_gradient
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import newton_steps_of, percentile_values, step_rules
@@ -180,16 +181,21 @@ class BoostingRun:
 
     def _sample(self, iteration: int) -> npt.NDArray[np.uint32] | None:
         """The rows of this iteration's trees, None for all; their derivatives become what they count for."""
+        parameters, segments = self.parameters, self._dataset.segments
+        others = self._n_total_rows, self._loss.weights.repeats, self._workers, self._exchange
+        weighs_all = parameters.bootstrap_type == "bayesian"
         self._factors = None
-        if not samples_by_gradient(self.parameters, iteration):
-            return bag_of(self.parameters, iteration, self._dataset.segments)
-        self._factors = gradient_factors(
-            self.parameters, iteration, self._gradients, self._hessians, self._dataset.segments, self._n_total_rows,
-            self._loss.weights.repeats, self._workers, self._exchange,
-        )  # fmt: skip
+        if weighs_all:
+            self._factors = bayesian_weights(parameters, iteration, len(self._rows.target), segments, self._workers)
+        elif parameters.bootstrap_type == "mvs":
+            self._factors = variance_weights(parameters, iteration, self._gradients, segments, *others)
+        elif samples_by_gradient(parameters, iteration):
+            self._factors = gradient_factors(parameters, iteration, self._gradients, self._hessians, segments, *others)
+        if self._factors is None:
+            return bag_of(parameters, iteration, segments, self._rows.target)
         multiply(self._gradients, self._factors, self._workers)
         multiply(self._hessians, self._factors, self._workers)
-        return np.flatnonzero(self._factors).astype(np.uint32)
+        return None if weighs_all else np.flatnonzero(self._factors).astype(np.uint32)
 
     def _n_together(self, n_batches: int) -> int:
         """How many of the last batches all threads grow together: those that would leave half of them without any."""

@@ -25,10 +25,9 @@ class RowArrays:
 
 def row_arrays(loss: Objective, scores: FloatArray, parameters: TrainParameters) -> RowArrays:
     """Room for the derivatives of a loss at these scores."""
-    # Rows that count for others have hessians of their own.
-    samples_by_gradient = parameters.data_sample_strategy == "goss"
-    is_constant = loss.constant_hessian and not samples_by_gradient
+    # Rows that are weighed anew have hessians of their own.
+    is_constant = loss.constant_hessian and not parameters.weighs_rows
     hessians = np.empty((len(scores), 0 if is_constant else scores.shape[1]), np.float32)
     # In other modes more happens to scores or derivatives between two trees than kernels know of.
-    is_plain = parameters.boosting_type == "gbdt" and not samples_by_gradient
+    is_plain = parameters.boosting_type == "gbdt" and not parameters.weighs_rows
     return RowArrays(scores, np.empty(scores.shape, np.float32), hessians, loss.row_loss() if is_plain else None)

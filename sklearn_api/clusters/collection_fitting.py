@@ -167,6 +167,7 @@ class _CollectionFit:
         objective = estimator._objective_settings(0 if classes is None else len(classes))
         start.require_same_objective(objective)
         start.require_same_sum(parameters.train)
+        parameters.train.require_classes_to_draw(objective.n_classes)
         described.require_scores(objective.n_outputs)
         rules = RowRules(schema, classes, self._class_weights(labels), described.lengths)
         training = described.row_set(rules, rows_of)

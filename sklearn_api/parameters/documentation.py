@@ -41,6 +41,17 @@ PARAMETERS: dict[str, tuple[str, str]] = {
         "{'bagging', 'goss'}",
         "How rows are drawn for a tree: by `subsample`, or those of large gradients and some of the others.",
     ),
+    "bootstrap_type": (
+        "{'bernoulli', 'bayesian', 'mvs'}",
+        "Draw rows at random, weigh all of them at random, or draw them by the size of their gradients.",
+    ),
+    "bagging_temperature": ("float", "How different the weights of 'bayesian' are; 0 for all alike."),
+    "mvs_reg": (
+        "float or None",
+        "What 'mvs' adds to squared gradients: the more, the more alike rows are. None for their squared mean.",
+    ),
+    "pos_bagging_fraction": ("float", "Share of rows of the second of two classes drawn for a tree."),
+    "neg_bagging_fraction": ("float", "Share of rows of the first of two classes drawn for a tree."),
     "top_rate": ("float", "Share of rows that 'goss' keeps for their large gradients."),
     "other_rate": ("float", "Share of rows, as of all, that 'goss' draws from the others, which then count for all."),
     "drop_rate": ("float", "Share of earlier iterations that 'dart' leaves out of one."),

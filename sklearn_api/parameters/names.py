@@ -38,6 +38,8 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "subsample_freq": ("bagging_freq",),
     "colsample_bytree": ("feature_fraction",),
     "colsample_bynode": ("feature_fraction_bynode", "max_features"),
+    "pos_bagging_fraction": ("pos_sub_row", "pos_subsample", "pos_bagging"),
+    "neg_bagging_fraction": ("neg_sub_row", "neg_subsample", "neg_bagging"),
     "drop_rate": ("rate_drop",),
     "categorical_feature": ("categorical_features", "cat_features", "cat_feature"),
     "early_stopping_rounds": ("early_stopping_round", "n_iter_no_change"),

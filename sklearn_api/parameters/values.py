@@ -34,8 +34,9 @@ _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
     *("early_stopping_min_delta", "worker_timeout", "top_rate", "other_rate", "drop_rate", "skip_drop"),
+    *("bagging_temperature", "mvs_reg", "pos_bagging_fraction", "neg_bagging_fraction"),
 )
-_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves", "drop_seed")
+_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves", "drop_seed", "mvs_reg")
 _FLAGS = ("first_metric_only", "warm_start", "uniform_drop", "xgboost_dart_mode")
 _CHOICES = {
     "data_sample_strategy": ("bagging", "goss"),
@@ -99,6 +100,8 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
         in_record |= {"boosting_type": "gbdt", "data_sample_strategy": "goss"}
     else:
         in_record["boosting_type"] = boosting_named(parameters["boosting_type"])
+    kind = parameters["bootstrap_type"]
+    in_record["bootstrap_type"] = kind.lower() if isinstance(kind, str) else kind  # CatBoost's are capitalised
     in_record["early_stopping_rounds"] = stopping_rounds(parameters, has_sets=has_sets)
     in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
     # A scorer is the first metric, and watched instead of all others.

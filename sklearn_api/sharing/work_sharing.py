@@ -231,6 +231,7 @@ class WorkSharing(BaseEstimator):
         self._require_setting(prepared, parameters)
         rows, objective = prepared.training_rows(self)
         warn_of_cluster_parameters(self)
+        parameters.train.require_classes_to_draw(objective.n_classes)
         parameters = parameters.for_rows(prepared.dataset.n_rows)
         warn_of_unused_metric(self.eval_metric, ())
         with naming_rows(rows):

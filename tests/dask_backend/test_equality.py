@@ -224,7 +224,26 @@ def one_sided_samples() -> FitCase:
     return estimator, {"X": X, "y": pd.Series(np.digitize(z, [0, 1]))}
 
 
+def weights_at_random() -> FitCase:
+    X, z = frame_and_signal()
+    return DMLGBMRegressor(bootstrap_type="bayesian", n_estimators=4), {"X": X, "y": pd.Series(z)}
+
+
+def rows_by_the_size_of_gradients() -> FitCase:
+    estimator, arguments = multiclass_with_weights()
+    return estimator.set_params(bootstrap_type="mvs", subsample=0.5), arguments
+
+
+def shares_of_two_classes() -> FitCase:
+    estimator, arguments = binary()
+    estimator.set_params(pos_bagging_fraction=0.9, neg_bagging_fraction=0.4, subsample_freq=2)
+    return estimator, arguments
+
+
 CASES: list[Callable[[], FitCase]] = [
+    weights_at_random,
+    rows_by_the_size_of_gradients,
+    shares_of_two_classes,
     random_forest_that_stops_early,
     random_forest_that_goes_on,
     dropout,

@@ -155,6 +155,8 @@ def _settings() -> list[Model]:
         {"boosting_type": "rf", "subsample": 0.6, "subsample_freq": 1},
         {"boosting_type": "dart", "drop_rate": 1.0, "skip_drop": 0.0},
         {"boosting_type": "goss", "learning_rate": 0.9},
+        {"bootstrap_type": "bayesian"},
+        {"bootstrap_type": "mvs", "subsample": 0.5},
     )
     models = [_regressor(**settings).fit(x, y) for settings in each]
     return [*models, _regressor().fit(x, y, init_model=models[0])]

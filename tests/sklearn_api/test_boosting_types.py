@@ -21,7 +21,9 @@ SMALL: dict[str, Any] = {"n_estimators": 6, "num_leaves": 7, "random_state": 1}
 FOREST: dict[str, Any] = {"boosting_type": "rf", "subsample": 0.6, "subsample_freq": 1}
 DART: dict[str, Any] = {"boosting_type": "dart", "skip_drop": 0.0, "drop_rate": 0.5}
 GOSS: dict[str, Any] = {"boosting_type": "goss", "learning_rate": 0.5}
-MODES = {"forest": FOREST, "dart": DART, "goss": GOSS}
+BAYESIAN: dict[str, Any] = {"bootstrap_type": "bayesian"}
+MVS: dict[str, Any] = {"bootstrap_type": "mvs", "subsample": 0.5}
+MODES = {"forest": FOREST, "dart": DART, "goss": GOSS, "bayesian": BAYESIAN, "mvs": MVS}
 
 
 def models_of(mode: str) -> list[Any]:
@@ -105,7 +107,7 @@ def test_what_was_measured_is_what_the_model_gives(mode: str) -> None:
         assert measured[n_estimators - 1] == pytest.approx(expected, rel=1e-9)
 
 
-@pytest.mark.parametrize("mode", ["forest", "goss"])
+@pytest.mark.parametrize("mode", ["forest", "goss", "bayesian", "mvs"])
 def test_going_on_gives_the_model_of_one_fit(mode: str) -> None:
     whole = DMLGBMRegressor(**SMALL, **MODES[mode]).fit(X, TARGET).booster_
     model = DMLGBMRegressor(**{**SMALL, "n_estimators": 2}, **MODES[mode], warm_start=True).fit(X, TARGET)
@@ -131,7 +133,7 @@ def test_early_stopping_of_a_forest() -> None:
 
 
 @pytest.mark.parametrize("grid", [{"n_estimators": [2, 5]}, {"boosting_type": ["gbdt", "rf", "dart"]}])
-@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("mode", ["forest", "dart", "goss"])
 def test_searches_that_share_work_give_the_scores_of_plain_fits(mode: str, grid: dict[str, Any]) -> None:
     estimator = DMLGBMRegressor(**SMALL, **{"subsample": 0.5, "subsample_freq": 1, **MODES[mode]})
     if mode == "goss":
@@ -167,6 +169,7 @@ def test_names_of_the_same_ways() -> None:
     assert model(boosting="random_forest", **sampled) == model(boosting_type="rf", **sampled)
     assert model(boosting_type="goss") == model(data_sample_strategy="goss")
     assert model(boosting_type="gbrt") == model()
+    assert model(bootstrap_type="Bayesian") == model(bootstrap_type="bayesian") != model()
     assert model(boosting_type="dart", rate_drop=0.7) == model(boosting_type="dart", drop_rate=0.7)
 
 
@@ -182,6 +185,13 @@ def test_names_of_the_same_ways() -> None:
         ({"boosting_type": "goss", "top_rate": 0.7, "other_rate": 0.4}, "add up to more than 1: lower one of them"),
         ({"boosting_type": "goss", "top_rate": 0.0}, "top_rate=0.0 is out of range: it must be above 0 and below 1"),
         ({"boosting_type": "goss", "other_rate": 1.0}, "other_rate=1.0 is out of range"),
+        ({"bootstrap_type": "poisson"}, "bootstrap_type='poisson' is not one of 'bernoulli', 'bayesian', 'mvs'"),
+        ({"bootstrap_type": "bayesian", "boosting_type": "goss"}, "weighs rows, and so does data_sample_strategy"),
+        ({**BAYESIAN, "subsample": 0.5}, "subsample=0.5 draws rows, but bootstrap_type='bayesian' weighs all of them"),
+        ({**BAYESIAN, "bagging_temperature": -1}, "bagging_temperature=-1 is out of range: it must be at least 0"),
+        ({"bootstrap_type": "mvs"}, "bootstrap_type='mvs' draws a share of the rows: set subsample below 1"),
+        ({**MVS, "subsample_freq": 2}, "subsample_freq=2 keeps rows for several iterations, but bootstrap_type='mvs'"),
+        ({**MVS, "mvs_reg": -1.0}, "mvs_reg=-1.0 is out of range"),
         ({"boosting_type": "dart", "drop_rate": 1.5}, "drop_rate=1.5 is out of range: it must be between 0 and 1"),
         ({"boosting_type": "dart", "skip_drop": -0.5}, "skip_drop=-0.5 is out of range"),
         ({"boosting_type": "dart", "drop_seed": -1}, "drop_seed=-1 is out of range: it must be None or at least 0"),
@@ -204,6 +214,8 @@ def test_flags(name: str) -> None:
     [
         ({"drop_rate": 0.3}, "drop_rate has no effect without boosting_type='dart': leave it out"),
         ({"boosting_type": "goss", "max_drop": 1, "drop_seed": 2}, "max_drop, drop_seed have no effect without"),
+        ({"mvs_reg": 0.3}, "mvs_reg has no effect without bootstrap_type='mvs'"),
+        ({"bagging_temperature": 2}, "bagging_temperature has no effect without bootstrap_type='bayesian'"),
         ({"top_rate": 0.3}, "top_rate has no effect without data_sample_strategy='goss'"),
         ({**FOREST, "learning_rate": 0.3}, "learning_rate has no effect with boosting_type='rf'"),
     ],
@@ -211,6 +223,39 @@ def test_flags(name: str) -> None:
 def test_parameters_of_another_way_warn(parameters: dict[str, Any], message: str) -> None:
     with pytest.warns(UserWarning, match=message):
         DMLGBMRegressor(**SMALL, **parameters).fit(X, TARGET)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        ({"subsample_freq": 0}, "have no effect while subsample_freq=0: set subsample_freq=1"),
+        ({"subsample_freq": 1, "subsample": 0.5}, "draw rows by class: leave out other ways to draw or"),
+        ({"subsample_freq": 1, "bootstrap_type": "bayesian"}, "draw rows by class: leave out other ways"),
+        ({"subsample_freq": 1, "neg_bagging_fraction": 0.0}, "neg_bagging_fraction=0.0 is out of range"),
+    ],
+)
+def test_shares_of_classes_that_make_no_sense(parameters: dict[str, Any], message: str) -> None:
+    with pytest.raises(ParameterError, match=message):
+        DMLGBMClassifier(**{"pos_bagging_fraction": 0.5, **parameters}).fit(X, TARGET > 14)
+
+
+def test_shares_of_classes_need_two_of_them() -> None:
+    estimator = DMLGBMClassifier(**SMALL, pos_bagging_fraction=0.5, subsample_freq=1)
+    with pytest.raises(ParameterError, match="are for two classes, but y holds 3: use subsample"):
+        estimator.fit(X, LABELS)
+    with pytest.raises(ParameterError, match="are for two classes, but y holds 3: use subsample"):
+        estimator.fit_prepared(estimator.prepare(X, LABELS))
+
+
+@pytest.mark.parametrize(("positive", "negative"), [(0.2, 0.9), (0.9, 0.2), (1.0, 0.3)])
+def test_classes_are_drawn_with_their_shares(positive: float, negative: float) -> None:
+    """A column that tells the classes apart makes the first split: its leaves hold what was drawn of each."""
+    labels = np.random.default_rng(0).random(20_000) < 0.3
+    options = {"n_estimators": 3, "num_leaves": 2, "pos_bagging_fraction": positive, "neg_bagging_fraction": negative}
+    model = DMLGBMClassifier(**options, subsample_freq=1).fit(labels[:, None].astype(float), labels)
+    for tree in model.booster_.trees:
+        drawn = tree.leaf_count / np.array([np.sum(~labels), np.sum(labels)])
+        np.testing.assert_allclose(drawn, [negative, positive], atol=0.02)
 
 
 def test_a_forest_goes_on_from_forests_only() -> None:
@@ -230,6 +275,7 @@ def test_a_forest_goes_on_from_forests_only() -> None:
         {"boosting_type": "dart", "skip_drop": 0.0, "drop_rate": 0.3, "uniform_drop": True, "xgboost_dart_mode": True},
         {"boosting_type": "goss"},
         {"boosting_type": "goss", "top_rate": 0.1, "other_rate": 0.1, "learning_rate": 0.3},
+        {"pos_bagging_fraction": 0.8, "neg_bagging_fraction": 0.4, "subsample_freq": 1},
     ],
     ids=str,
 )
@@ -245,19 +291,13 @@ def test_as_accurate_as_lightgbm(options: dict[str, Any]) -> None:
     losses = np.zeros((2, 2))
     for seed in range(3):
         common = {"n_estimators": 60, "random_state": seed, "n_jobs": 1, **options}
-        pairs = (
-            (DMLGBMRegressor(**common), lightgbm.LGBMRegressor(**common, verbose=-1)),
-            (
-                DMLGBMClassifier(**common, reg_lambda=0.0, max_delta_step=0.0),
-                lightgbm.LGBMClassifier(**common, verbose=-1),
-            ),
-        )
-        for row, (own, peer) in enumerate(pairs):
-            for column, model in enumerate((own, peer)):
-                if row == 0:
-                    predicted = model.fit(table[learnt], target[learnt]).predict(table[new])
-                    losses[row, column] += mean_squared_error(target[new], predicted)
-                else:
-                    predicted = model.fit(features[learnt], labels[learnt]).predict_proba(features[new])
-                    losses[row, column] += log_loss(labels[new], predicted)
+        own = DMLGBMClassifier(**common, reg_lambda=0.0, max_delta_step=0.0)
+        for column, model in enumerate((own, lightgbm.LGBMClassifier(**common, verbose=-1))):
+            predicted = model.fit(features[learnt], labels[learnt]).predict_proba(features[new])
+            losses[0, column] += log_loss(labels[new], predicted)
+        if "pos_bagging_fraction" in options:
+            continue
+        for column, kind in enumerate((DMLGBMRegressor, lightgbm.LGBMRegressor)):
+            model = kind(**common).set_params(verbose=-1).fit(table[learnt], target[learnt])
+            losses[1, column] += mean_squared_error(target[new], model.predict(table[new]))
     assert (losses[:, 0] <= 1.05 * losses[:, 1]).all(), losses

@@ -47,6 +47,8 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "learning_rate": 0.7,
         "n_estimators": 5,
     },
+    "bayesian": {"bootstrap_type": "bayesian", "bagging_temperature": 0.7},
+    "mvs": {"bootstrap_type": "mvs", "subsample": 0.4},
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")
@@ -122,6 +124,13 @@ def test_ranks_without_rows_and_empty_parts(options: str, mode: str) -> None:
     fit = make_fit("quantile", SETTINGS[options], weight=np.random.default_rng(1).random(N_ROWS))
     deal = Deal(4, [0, 0, 700, 700, 1500, N_ROWS, N_ROWS], [0, 3, 2, 1, 3, 3])
     check_equal(fit, deal, tree_learner=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_shares_of_two_classes(mode: str) -> None:
+    shares = {"pos_bagging_fraction": 0.9, "neg_bagging_fraction": 0.3, "subsample_freq": 2, "n_estimators": 4}
+    fit = make_fit("binary", shares)
+    check_equal(fit, random_deal(np.random.default_rng(4), N_ROWS, 3, 7), tree_learner=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
