@@ -32,6 +32,7 @@ class TrainParameters:
     boosting_type: Literal["gbdt", "rf", "dart"] = "gbdt"
     n_estimators: int = 100
     learning_rate: float = 0.1
+    learning_rates: tuple[float, ...] | None = None  # of each iteration of this fit, where they differ
     num_leaves: int = 31
     max_depth: int = -1
     grow_policy: Literal["leafwise", "depthwise"] = "leafwise"
@@ -74,6 +75,8 @@ class TrainParameters:
     def __post_init__(self) -> None:
         _require(self.n_estimators >= 1, "n_estimators", self.n_estimators, "at least 1")
         _require(0 < self.learning_rate < float("inf"), "learning_rate", self.learning_rate, "positive and finite")
+        for rate in self.learning_rates or ():
+            _require(0 < rate < float("inf"), "learning_rate of reset_parameter", rate, "positive and finite")
         _require(2 <= self.num_leaves <= 131_072, "num_leaves", self.num_leaves, "between 2 and 131072")
         _require(self.max_depth == -1 or self.max_depth > 0, "max_depth", self.max_depth, "-1 (no limit) or at least 1")
         _require_choice("grow_policy", self.grow_policy, ("leafwise", "depthwise"))
@@ -100,8 +103,12 @@ class TrainParameters:
 
     @property
     def shrinkage(self) -> float:
-        """The factor on the values of every new tree."""
+        """The factor on the values of every new tree, where it does not change."""
         return 1.0 if self.averages else self.learning_rate
+
+    def rate_of(self, iteration: int) -> float:
+        """The factor on the values of the trees of an iteration, counted from the first of this fit."""
+        return self.shrinkage if self.learning_rates is None else self.learning_rates[iteration]
 
     @property
     def weighs_rows(self) -> bool:
@@ -192,6 +199,10 @@ class TrainParameters:
             raise ParameterError(
                 "boosting_type='rf' without sampling would grow the same tree every time: set subsample below 1 and "
                 "subsample_freq=1, or colsample_bytree or colsample_bynode below 1."
+            )
+        if self.averages and self.learning_rates is not None:
+            raise ParameterError(
+                "reset_parameter changes learning_rate, which has no effect with boosting_type='rf': leave it out."
             )
         if self.boosting_type == "dart" and self.early_stopping_rounds is not None:
             raise ParameterError(

@@ -183,6 +183,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
             scorers=scorer_metrics(self, objective, Columns.of(fit.training.table), fit.classes),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
+            learning_rates=settings.learning_rates,
             binner=fit.binner,
         )
         warn_of_constant_model(result.booster, learnt_from.n_rows, parameters.train)

@@ -52,14 +52,17 @@ class TreeWeights:
             rate = min(rate, parameters.max_drop / n_trees)
         rates = np.full(n_trees, rate)
         if not parameters.uniform_drop:
-            rates *= np.array(self.weights) * (n_trees / math.fsum(self.weights))
+            weights = np.array(self.weights)
+            if parameters.learning_rates is not None:
+                weights *= parameters.learning_rates[:n_trees]
+            rates *= weights * (n_trees / math.fsum(weights))
         left_out = np.flatnonzero(shares[:n_trees] < rates).tolist()
         if parameters.max_drop > 0:
             left_out = left_out[: parameters.max_drop]
         if not left_out:
             return DropStep()
         n_left_out = len(left_out)
-        more = parameters.learning_rate if parameters.xgboost_dart_mode else 1.0
+        more = parameters.rate_of(n_trees) if parameters.xgboost_dart_mode else 1.0
         return DropStep(tuple(left_out), n_left_out / (n_left_out + more), 1.0 / (n_left_out + more))
 
     def take(self, step: DropStep) -> None:

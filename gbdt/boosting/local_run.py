@@ -68,7 +68,7 @@ def local_run(
             stack.enter_context(TreeGrower(dataset, parameters, own_workers, own_arrays, keeps_threads=n_growers == 1))
             for own_workers in (workers, *(Workers(1) for _ in range(n_growers - 1)))
         ]
-        yield BoostingRun(parameters, dataset, loss, rows, arrays, growers, workers, dropout=dropout)
+        yield BoostingRun(parameters, dataset, loss, rows, arrays, growers, workers, dropout=dropout, n_before=n_before)
 
 
 def empty_model(loss: Objective, columns: Columns, parameters: TrainParameters, *, first_scores: bool) -> Booster:

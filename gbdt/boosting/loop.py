@@ -99,9 +99,12 @@ class BoostingRun:
         workers: Workers,
         exchange: Exchange = ALONE,
         dropout: Dropout | None = None,
+        n_before: int = 0,
     ) -> None:
         self.parameters = parameters
         self.scores = arrays.scores
+        self._n_before = n_before  # iterations that others have made
+        self._rate = parameters.shrinkage  # of the iteration that is being made
         self._dropout = dropout
         self._weight_of_trees = 1.0  # of the trees that are being grown
         self._factors: npt.NDArray[np.float32] | None = None  # on the derivatives of this iteration
@@ -147,6 +150,7 @@ class BoostingRun:
         return trees if self._dropout is None else self._dropout.weighted(trees)
 
     def _grow_trees(self, iteration: int) -> list[Tree]:
+        self._rate = self.parameters.rate_of(iteration - self._n_before)
         self._derive()
         bag = self._sample(iteration)
         n_outputs = self._loss.n_outputs
@@ -232,6 +236,7 @@ class BoostingRun:
             write=batch.bag is not None or not grower.packs,
         )
         steps, least_gain = self._steps[output], float(self._limits.root_gains[output])
+        steps["learning_rate"] = self._rate
         steps["gradient_scale"], steps["hessian_scale"] = quantised.fine_gradient_scale, quantised.fine_hessian_scale
         steps["least_root_gain"] = least_gain / quantised.gain_unit if least_gain > 0.0 else 0.0
         return TreeRequest(number, output, quantised, steps, batch.alone)
@@ -255,7 +260,7 @@ class BoostingRun:
         steps = newton_steps_of(
             grown, gradients, hessians, request.steps, batch.workers, self._exchange, row_weights.repeats
         )
-        level, rate = self._loss.leaf_percentile, self.parameters.shrinkage
+        level, rate = self._loss.leaf_percentile, self._rate
         if level is None:
             return steps
         residuals = self._rows.target - self.scores[output]

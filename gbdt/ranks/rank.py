@@ -154,7 +154,9 @@ def train_rank(
         check_outputs(start, loss)
         grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
         arrays = row_arrays(loss, scores, task.parameters)
-        run = BoostingRun(task.parameters, dataset, loss, rows, arrays, [grower], workers, row_exchange, dropout)
+        run = BoostingRun(
+            task.parameters, dataset, loss, rows, arrays, [grower], workers, row_exchange, dropout, start.n_iterations
+        )
         after = start if dropout is not None else replace(start, trees=(*start.trees, *finished.trees))
         evaluators = [Evaluator(one, after, task.metrics, workers, exchange) for one in evaluation_sets]
         for evaluator in evaluators:

@@ -32,6 +32,7 @@ from dmlgbm.sklearn_api.rows.labels import Labels, require_weighted_classes, wei
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.sklearn_api.tables.names import categorical_positions
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
+from dmlgbm.sklearn_api.watching.learning_rates import with_rates
 from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
 from dmlgbm.sklearn_api.watching.stopping import TRAINING, watching
 
@@ -282,8 +283,9 @@ class _CollectionFit:
 
         parameters = self._parameters.train
         n_estimators = self._start.iterations_to_add(parameters.n_estimators)
+        parameters = with_rates(replace(parameters, n_estimators=n_estimators), self._settings.learning_rates)
         names = [name for name, _ in watched]
-        return watching(replace(parameters, n_estimators=n_estimators), names, holds_training_rows)
+        return watching(parameters, names, holds_training_rows)
 
     def _metrics(
         self, objective: ObjectiveSettings, columns: Columns, classes: Labels | None, watched: Sequence[NamedSet]

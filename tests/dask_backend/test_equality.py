@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 from sklearn.metrics import mean_absolute_error
 
-from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, reset_parameter
 from dmlgbm.dask_backend.cluster import DaskCluster
 from tests.dask_backend.tables import N_ROWS, UNEVEN, in_partitions, mixed_frame, signal
 
@@ -240,7 +240,14 @@ def shares_of_two_classes() -> FitCase:
     return estimator, arguments
 
 
+def changing_rates_of_a_model_gone_on_from() -> FitCase:
+    estimator, arguments = going_on_from_a_model()
+    rates = reset_parameter(learning_rate=lambda iteration: 0.5 * 0.7**iteration)
+    return estimator, {**arguments, "callbacks": [rates]}
+
+
 CASES: list[Callable[[], FitCase]] = [
+    changing_rates_of_a_model_gone_on_from,
     weights_at_random,
     rows_by_the_size_of_gradients,
     shares_of_two_classes,

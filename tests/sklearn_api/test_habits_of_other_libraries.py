@@ -249,8 +249,9 @@ def test_callbacks_of_lightgbm_do_here_what_they_do_there(capfd: pytest.CaptureF
 
 def test_callback_of_lightgbm_that_has_no_counterpart_says_so() -> None:
     lightgbm = pytest.importorskip("lightgbm")
-    with pytest.raises(TypeError, match="LightGBM's _ResetParameterCallback, which has no counterpart here"):
-        DMLGBMRegressor().fit(X, SIGNAL, callbacks=[lightgbm.reset_parameter(learning_rate=[0.1] * 100)])
+    other = type("_OtherCallback", (), {"__module__": "lightgbm.callback", "__call__": lambda self, state: None})
+    with pytest.raises(TypeError, match="LightGBM's _OtherCallback, which has no counterpart here"):
+        DMLGBMRegressor().fit(X, SIGNAL, callbacks=[other()])
     with pytest.raises(ValueError, match=r"lightgbm\.early_stopping needs an eval_set"):
         DMLGBMRegressor().fit(X, SIGNAL, callbacks=[lightgbm.early_stopping(3)])
 

@@ -49,6 +49,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
     },
     "bayesian": {"bootstrap_type": "bayesian", "bagging_temperature": 0.7},
     "mvs": {"bootstrap_type": "mvs", "subsample": 0.4},
+    "changing rates": {"learning_rates": (0.5, 0.05, 0.2, 0.3), "n_estimators": 4},
+    "dropout with changing rates": {
+        "boosting_type": "dart",
+        "xgboost_dart_mode": True,
+        "skip_drop": 0.0,
+        "drop_rate": 0.6,
+        "learning_rates": (0.5, 0.05, 0.2, 0.3, 0.1),
+        "n_estimators": 5,
+    },
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")

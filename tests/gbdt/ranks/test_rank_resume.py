@@ -44,7 +44,7 @@ def test_resuming_after_any_iteration_changes_nothing(objective: str, mode: str)
 
 @pytest.mark.medium
 @pytest.mark.parametrize("mode", ["data", "feature", "voting"])
-@pytest.mark.parametrize("options", ["forest", "dropout", "one-sided"])
+@pytest.mark.parametrize("options", ["forest", "dropout", "one-sided", "dropout with changing rates"])
 def test_resuming_in_every_way_of_boosting_changes_nothing(options: str, mode: str) -> None:
     fit = watched_fit("multiclass", weighted=False, **SETTINGS[options])
     n_rows = fit.rows.n_rows
