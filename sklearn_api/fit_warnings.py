@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 from typing import Any
 
 from dmlgbm.gbdt.booster import Booster
@@ -71,6 +72,38 @@ def text_kind(categories: Sequence[Category]) -> tuple[str, str] | None:
     if numbers and len(numbers) >= _NEARLY_ALL * len(texts) and not any(map(_CODE.match, numbers)):
         return "numbers", numbers[0]
     return None
+
+
+# Parameters of one way of boosting or sampling.
+_OF_DART = ("drop_rate", "max_drop", "skip_drop", "uniform_drop", "xgboost_dart_mode", "drop_seed")
+_OF_GOSS = ("top_rate", "other_rate")
+
+
+def warn_of_other_modes(parameters: TrainParameters) -> None:
+    """Say which parameters belong to ways of boosting and of drawing rows that were not chosen."""
+    defaults = {each.name: each.default for each in fields(TrainParameters)}
+    modes = (
+        (_OF_DART, parameters.boosting_type != "dart", "without boosting_type='dart'"),
+        (_OF_GOSS, parameters.data_sample_strategy != "goss", "without data_sample_strategy='goss'"),
+        (("bagging_temperature",), parameters.bootstrap_type != "bayesian", "without bootstrap_type='bayesian'"),
+        (("mvs_reg",), parameters.bootstrap_type != "mvs", "without bootstrap_type='mvs'"),
+        (("learning_rate",), parameters.averages, "with boosting_type='rf', which averages whole trees"),
+    )
+    for names, has_none, why in modes:
+        unused = [name for name in names if has_none and getattr(parameters, name) != defaults[name]]
+        if unused:
+            warnings.warn(
+                f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect {why}: leave "
+                f"{'it' if len(unused) == 1 else 'them'} out.",
+                stacklevel=4,
+            )
+    if parameters.subsample < 1 and parameters.subsample_freq == 0 and not parameters.weighs_rows:
+        # LightGBM's defaults, but nobody who writes this wants it.
+        warnings.warn(
+            f"subsample={parameters.subsample} has no effect while subsample_freq=0: set subsample_freq=1 to draw the "
+            "rows of every tree.",
+            stacklevel=4,
+        )
 
 
 def warn_of_unused_metric(eval_metric: Any, watched: Collection[Any]) -> None:

@@ -19,6 +19,7 @@ from dmlgbm.sklearn_api.parameters.values import EngineParameters
 from dmlgbm.sklearn_api.rows.labels import Labels
 from dmlgbm.sklearn_api.rows.row_errors import naming_rows
 from dmlgbm.sklearn_api.watching.evaluation_sets import on_probabilities, watched_metrics
+from dmlgbm.sklearn_api.watching.learning_rates import Rates, with_rates
 from dmlgbm.sklearn_api.watching.scoring import WatchedModel
 from dmlgbm.sklearn_api.watching.stopping import are_same_rows, watching
 
@@ -49,13 +50,17 @@ def train_booster(
     eval_metric: Any,
     report_every: int,
     callbacks: Sequence[Callback],
+    learning_rates: Rates | None = None,
     binner: TableBinner = bin_table,
 ) -> TrainingResult:
     """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
     start.require_same_objective(model.objective)
+    start.require_same_sum(parameters.train)
+    parameters.train.require_classes_to_draw(model.objective.n_classes)
     metrics = metrics_of(parameters, model, eval_metric, lambda: watched[0][1]) if watched else []
+    n_estimators = start.iterations_to_add(parameters.train.n_estimators)
     train_parameters = watching(
-        replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
+        with_rates(replace(parameters.train, n_estimators=n_estimators), learning_rates),
         [name for name, _ in watched],
         lambda number: are_same_rows(training, watched[number][1]),
     )

@@ -162,6 +162,11 @@ def _row_and_feature_samples() -> None:
     sampled = {"subsample": 0.5, "subsample_freq": 1, "colsample_bytree": 0.8, "colsample_bynode": 0.5}
     _classifier(**sampled).fit(features, target > 0)
     _regressor(**sampled, subsample_for_bin=100, early_stopping=True).fit(features, target)
+    # The second iteration leaves out the first, and draws rows by their gradients.
+    dropout: dict[str, Any] = {"boosting_type": "dart", "drop_rate": 1.0, "skip_drop": 0.0}
+    _regressor(**dropout, data_sample_strategy="goss", learning_rate=1.0).fit(features, target)
+    _regressor(bootstrap_type="bayesian").fit(features, target)
+    _regressor(bootstrap_type="mvs", subsample=0.5).fit(features, target)
 
 
 def _exact_precision() -> None:

@@ -46,13 +46,23 @@ class EvaluationSet:
         return cls(name, [EvaluationPart(rows)])
 
 
-def start_scores(start: Booster, rows: Rows, workers: Workers) -> FloatArray:
-    """Scores before the next iteration, added up in the order of training: first scores, then tree by tree."""
-    if rows.init_score is None and start.trees:
-        return start.forest.raw_scores(rows.table, start.base_scores, workers=workers)
+def first_scores(start: Booster, rows: Rows) -> FloatArray:
+    """Scores before the first tree."""
     if rows.init_score is None:
         return np.repeat(start.base_scores[:, None], rows.n_rows, axis=1)
-    scores = rows.init_score + start.base_scores[:, None]
+    return rows.init_score + start.base_scores[:, None]
+
+
+def start_scores(start: Booster, rows: Rows, workers: Workers) -> FloatArray:
+    """Scores before the next iteration, added up in the order of training: first scores, then tree by tree.
+
+    Trees that are averaged leave the scores that derivatives come from as they are.
+    """
+    if start.averages:
+        return first_scores(start, rows)
+    if rows.init_score is None and start.trees:
+        return start.forest.raw_scores(rows.table, start.base_scores, workers=workers)
+    scores = first_scores(start, rows)
     for iteration in range(start.n_iterations):
         scores = start.add_iteration(scores, rows.table, iteration, workers)
     return scores
@@ -75,23 +85,42 @@ class Evaluator:
         self._metrics = metrics
         self._workers = workers
         self._exchange = exchange
-        self._scores = [start_scores(start, rows, workers) for rows in self._parts]
+        self._n_iterations = start.n_iterations
+        # Of a model that averages, the sums of its trees are kept.
+        self._first_scores = [first_scores(start, rows) for rows in self._parts] if start.averages else []
+        self._scores = [self._start(start, rows) for rows in self._parts]
         self._whole: _WholeSet | None = None
         if not all(isinstance(metric.function, SummedMetric) for metric in metrics):
             self._whole = _WholeSet(parts, exchange)
         self._require_targets()
 
-    def evaluate(self, new_trees: Booster) -> list[Evaluation]:
-        """Add the trees of the last iteration and measure."""
+    def _start(self, start: Booster, rows: Rows) -> FloatArray:
+        if start.averages:
+            return start.forest.raw_scores(rows.table, np.zeros(start.n_outputs), workers=self._workers)
+        return start_scores(start, rows, self._workers)
+
+    def add(self, changes: Booster) -> None:
+        """Add what one iteration has changed: its trees, and with dropout what earlier ones have lost."""
         for position, rows in enumerate(self._parts):
-            self._scores[position] = new_trees.add_iteration(self._scores[position], rows.table, 0, self._workers)
-        return self.measure(new_trees)
+            for iteration in range(changes.n_iterations):
+                scores = self._scores[position]
+                self._scores[position] = changes.add_iteration(scores, rows.table, iteration, self._workers)
+        self._n_iterations += 1
+
+    def evaluate(self, changes: Booster) -> list[Evaluation]:
+        """Add what the last iteration has changed, and measure."""
+        self.add(changes)
+        return self.measure(changes)
 
     def measure(self, model: Booster) -> list[Evaluation]:
         """Measure the scores as they are; the model says what they mean."""
         several = slice(None) if model.n_outputs > 1 else 0
-        scores = [score[several] for score in self._scores]
-        predictions = [transform(model.objective, score)[several] for score in self._scores]
+        of_parts = self._scores
+        if model.averages:
+            pairs = zip(self._scores, self._first_scores, strict=True)
+            of_parts = [model.averaged(sums, self._n_iterations, first) for sums, first in pairs]
+        scores = [score[several] for score in of_parts]
+        predictions = [transform(model.objective, score)[several] for score in of_parts]
         others = [metric for metric in self._metrics if not isinstance(metric.function, SummedMetric)]
         of_scores = [metric for metric in others if metric.of_raw_scores]
         of_predictions = [metric for metric in others if not metric.of_raw_scores]

@@ -29,6 +29,7 @@ class WalkedTrees(NamedTuple):
     words: npt.NDArray[np.uint64]
     leaf_value: npt.NDArray[np.float64]
     base_scores: npt.NDArray[np.float64]
+    divisor: npt.NDArray[np.float64]  # how many iterations are averaged; nothing where they are added up
 
 
 @kernel
@@ -64,13 +65,17 @@ def predict_row(
             n_still_active += np.uint64(child >= 0)
         n_active = n_still_active
     scores = np.empty((forest.base_scores.size, 1))
+    averages = forest.divisor.size > 0
     for output in range(n_outputs):
-        scores[output, 0] = forest.base_scores[output]
+        scores[output, 0] = 0.0 if averages else forest.base_scores[output]
     output = np.uint64(0)
     for tree in range(np.uint64(n_trees)):
         scores[output, 0] += leaf_value[np.uint64(np.uint32(~positions[tree]))]
         output += np.uint64(1)
         output = output if output < n_outputs else np.uint64(0)
+    if averages:
+        for output in range(n_outputs):
+            scores[output, 0] = forest.base_scores[output] + scores[output, 0] / forest.divisor[0]
     if link == LINK_CLASSES:
         write_softmax(scores, prediction.reshape((prediction.size, 1)))
     elif link == LINK_TWO_CLASSES:

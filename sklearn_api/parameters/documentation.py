@@ -9,6 +9,10 @@ Estimator = TypeVar("Estimator", bound=type)
 
 PARAMETERS: dict[str, tuple[str, str]] = {
     "objective": ("str or callable", "What to minimise; None chooses by the target."),
+    "boosting_type": (
+        "{'gbdt', 'rf', 'dart', 'goss'}",
+        "Boosted trees, averaged ones (a random forest), boosted with dropout; 'goss' is a `data_sample_strategy`.",
+    ),
     "n_estimators": ("int", "Boosting iterations."),
     "learning_rate": ("float", "Factor on the values of every new tree."),
     "num_leaves": (
@@ -33,6 +37,29 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),
     "colsample_bytree": ("float", "Share of features drawn for a tree."),
     "colsample_bynode": ("float", "Share of the tree's features drawn for a split."),
+    "data_sample_strategy": (
+        "{'bagging', 'goss'}",
+        "How rows are drawn for a tree: by `subsample`, or those of large gradients and some of the others.",
+    ),
+    "bootstrap_type": (
+        "{'bernoulli', 'bayesian', 'mvs'}",
+        "Draw rows at random, weigh all of them at random, or draw them by the size of their gradients.",
+    ),
+    "bagging_temperature": ("float", "How different the weights of 'bayesian' are; 0 for all alike."),
+    "mvs_reg": (
+        "float or None",
+        "What 'mvs' adds to squared gradients: the more, the more alike rows are. None for their squared mean.",
+    ),
+    "pos_bagging_fraction": ("float", "Share of rows of the second of two classes drawn for a tree."),
+    "neg_bagging_fraction": ("float", "Share of rows of the first of two classes drawn for a tree."),
+    "top_rate": ("float", "Share of rows that 'goss' keeps for their large gradients."),
+    "other_rate": ("float", "Share of rows, as of all, that 'goss' draws from the others, which then count for all."),
+    "drop_rate": ("float", "Share of earlier iterations that 'dart' leaves out of one."),
+    "max_drop": ("int", "Most iterations that 'dart' leaves out of one; 0 or below for no limit."),
+    "skip_drop": ("float", "Share of iterations for which 'dart' leaves none out."),
+    "uniform_drop": ("bool", "With 'dart', leave out all iterations alike, not the heavier ones more often."),
+    "xgboost_dart_mode": ("bool", "With 'dart', weigh trees as XGBoost does."),
+    "drop_seed": ("int or None", "Seed of what 'dart' leaves out; None for that of `random_state`."),
     "cat_smooth": ("float", "Smoothing of categories before they are sorted for a split."),
     "cat_l2": ("float", "L2 penalty added in categorical splits."),
     "max_cat_threshold": ("int", "Most categories on the smaller side of a categorical split."),

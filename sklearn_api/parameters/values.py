@@ -28,19 +28,29 @@ _WHOLE_NUMBERS = (
     *("n_estimators", "num_leaves", "max_depth", "max_bin", "subsample_for_bin", "min_child_samples"),
     "min_data_in_bin",
     *("subsample_freq", "max_cat_threshold", "max_cat_to_onehot", "min_data_per_group", "early_stopping_rounds"),
-    *("lambdarank_truncation_level", "top_k", "max_restarts"),
+    *("lambdarank_truncation_level", "top_k", "max_restarts", "max_drop", "drop_seed"),
 )
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
-    *("early_stopping_min_delta", "worker_timeout"),
+    *("early_stopping_min_delta", "worker_timeout", "top_rate", "other_rate", "drop_rate", "skip_drop"),
+    *("bagging_temperature", "mvs_reg", "pos_bagging_fraction", "neg_bagging_fraction"),
 )
-_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
-_FLAGS = ("first_metric_only", "warm_start")
+_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves", "drop_seed", "mvs_reg")
+_FLAGS = ("first_metric_only", "warm_start", "uniform_drop", "xgboost_dart_mode")
 _CHOICES = {
+    "data_sample_strategy": ("bagging", "goss"),
     "handle_unknown": ("missing", "error"),
     "importance_type": ("split", "gain"),
     "tree_learner": ("auto", "data", "feature", "voting"),
+}
+
+# What LightGBM calls the ways of boosting.
+_BOOSTING_TYPES = {
+    **dict.fromkeys(("gbdt", "gbrt", "gbtree"), "gbdt"),
+    **dict.fromkeys(("rf", "random_forest"), "rf"),
+    "dart": "dart",
+    "goss": "goss",
 }
 
 # What other libraries call our objectives; the values are ours.
@@ -86,6 +96,12 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
     check_types(parameters)
     seed = seed_of(parameters["random_state"])
     in_record = {name: parameters[name] for name in names_of(TrainParameters) if name in parameters}
+    if boosting_named(parameters["boosting_type"]) == "goss":
+        in_record |= {"boosting_type": "gbdt", "data_sample_strategy": "goss"}
+    else:
+        in_record["boosting_type"] = boosting_named(parameters["boosting_type"])
+    kind = parameters["bootstrap_type"]
+    in_record["bootstrap_type"] = kind.lower() if isinstance(kind, str) else kind  # CatBoost's are capitalised
     in_record["early_stopping_rounds"] = stopping_rounds(parameters, has_sets=has_sets)
     in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
     # A scorer is the first metric, and watched instead of all others.
@@ -222,6 +238,14 @@ def objective_named(
     raise ParameterError(
         f"objective={objective!r} is not known{guess}: {estimator_name} takes {', '.join(map(repr, allowed))}."
     )
+
+
+def boosting_named(boosting_type: Any) -> str:
+    """One name for each way of boosting."""
+    name = _BOOSTING_TYPES.get(boosting_type) if isinstance(boosting_type, str) else None
+    if name is None:
+        raise ParameterError(f"boosting_type={boosting_type!r} is not one of 'gbdt', 'rf', 'dart', 'goss'.")
+    return name
 
 
 def step_limit(max_delta_step: Any) -> float | None:

@@ -14,7 +14,7 @@ import pytest
 from distributed import Client
 from sklearn.metrics import accuracy_score, make_scorer, mean_absolute_error
 
-from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, reset_parameter
 from dmlgbm.dask_backend.cluster import DaskCluster
 from tests.dask_backend.tables import N_ROWS, UNEVEN, in_partitions, mixed_frame, signal
 
@@ -212,7 +212,68 @@ def training_loss_of_a_model_gone_on_from() -> FitCase:
     return estimator, {**arguments, "init_model": before}
 
 
+def random_forest_that_stops_early() -> FitCase:
+    estimator, arguments = several_evaluation_sets()
+    return estimator.set_params(boosting_type="rf", subsample=0.5, subsample_freq=1, learning_rate=0.1), arguments
+
+
+def random_forest_that_goes_on() -> FitCase:
+    X, z = frame_and_signal()
+    first = pd.Series(np.linspace(-0.5, 0.5, N_ROWS))
+    arguments = {"X": X, "y": pd.Series(z), "init_score": first}
+    estimator = DMLGBMRegressor(boosting_type="rf", n_estimators=3, colsample_bytree=0.5)
+    return estimator, {**arguments, "init_model": DMLGBMRegressor(**estimator.get_params()).fit(**arguments)}
+
+
+def dropout() -> FitCase:
+    estimator, arguments = several_evaluation_sets()
+    estimator.set_params(boosting_type="dart", n_estimators=6, skip_drop=0.2, drop_rate=0.5, early_stopping=False)
+    return estimator, arguments
+
+
+def dropout_that_goes_on() -> FitCase:
+    estimator, arguments = going_on_from_a_model()
+    return estimator.set_params(boosting_type="dart", skip_drop=0.0, drop_rate=0.5), arguments
+
+
+def one_sided_samples() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMClassifier(boosting_type="goss", learning_rate=0.5, n_estimators=5, random_state=2)
+    return estimator, {"X": X, "y": pd.Series(np.digitize(z, [0, 1]))}
+
+
+def weights_at_random() -> FitCase:
+    X, z = frame_and_signal()
+    return DMLGBMRegressor(bootstrap_type="bayesian", n_estimators=4), {"X": X, "y": pd.Series(z)}
+
+
+def rows_by_the_size_of_gradients() -> FitCase:
+    estimator, arguments = multiclass_with_weights()
+    return estimator.set_params(bootstrap_type="mvs", subsample=0.5), arguments
+
+
+def shares_of_two_classes() -> FitCase:
+    estimator, arguments = binary()
+    estimator.set_params(pos_bagging_fraction=0.9, neg_bagging_fraction=0.4, subsample_freq=2)
+    return estimator, arguments
+
+
+def changing_rates_of_a_model_gone_on_from() -> FitCase:
+    estimator, arguments = going_on_from_a_model()
+    rates = reset_parameter(learning_rate=lambda iteration: 0.5 * 0.7**iteration)
+    return estimator, {**arguments, "callbacks": [rates]}
+
+
 CASES: list[Callable[[], FitCase]] = [
+    changing_rates_of_a_model_gone_on_from,
+    weights_at_random,
+    rows_by_the_size_of_gradients,
+    shares_of_two_classes,
+    random_forest_that_stops_early,
+    random_forest_that_goes_on,
+    dropout,
+    dropout_that_goes_on,
+    one_sided_samples,
     binary,
     multiclass_with_weights,
     partitions_of_weightless_rows,

@@ -152,6 +152,11 @@ def _settings() -> list[Model]:
         {"grow_policy": "depthwise", "max_depth": 3},
         {"num_leaves": 400, "min_child_samples": 1},
         {"reg_alpha": 1.0, "min_split_gain": 0.1, "max_delta_step": 0.5},
+        {"boosting_type": "rf", "subsample": 0.6, "subsample_freq": 1},
+        {"boosting_type": "dart", "drop_rate": 1.0, "skip_drop": 0.0},
+        {"boosting_type": "goss", "learning_rate": 0.9},
+        {"bootstrap_type": "bayesian"},
+        {"bootstrap_type": "mvs", "subsample": 0.5},
     )
     models = [_regressor(**settings).fit(x, y) for settings in each]
     return [*models, _regressor().fit(x, y, init_model=models[0])]

@@ -45,6 +45,27 @@ def queries_across_partitions() -> Case:
     return estimator, X.assign(grade=grades, query=ids), {"y": "grade", "qid": "query"}, {}
 
 
+def dropout_and_rows_of_large_gradients() -> Case:
+    X = mixed_frame()
+    estimator = DMLGBMRegressor(
+        n_estimators=5,
+        num_leaves=7,
+        boosting_type="dart",
+        skip_drop=0.0,
+        drop_rate=0.5,
+        data_sample_strategy="goss",
+        learning_rate=0.5,
+        tree_learner="feature",
+    )
+    return estimator, X.assign(target=signal(X)), {"y": "target"}, {}
+
+
+def random_forest() -> Case:
+    X = mixed_frame()
+    estimator = DMLGBMRegressor(n_estimators=3, num_leaves=7, boosting_type="rf", subsample=0.5, subsample_freq=1)
+    return estimator, X.assign(target=signal(X)), {"y": "target"}, {}
+
+
 def locally(case: Case) -> Any:
     estimator, table, purposes, more = case
     X = table.drop(columns=list(purposes.values()))
@@ -56,6 +77,8 @@ def locally(case: Case) -> Any:
     [
         classes_with_weights,
         queries_across_partitions,
+        dropout_and_rows_of_large_gradients,
+        random_forest,
         pytest.param(numbers_with_rows_set_aside, marks=pytest.mark.slow),
     ],
     ids=lambda case: case.__name__,

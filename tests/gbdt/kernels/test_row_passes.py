@@ -43,10 +43,10 @@ def test_passes_of_a_grower_are_those_of_the_loop(objective: str, n_threads: int
     bag = np.arange(0, N_ROWS, 3, dtype=np.uint32) if in_bag else None
     with Workers(n_threads) as workers:
         dataset = bin_table(table, BinningParameters(), workers)
-        own = row_arrays(loss, generator.normal(size=(1, N_ROWS)))
+        own = row_arrays(loss, generator.normal(size=(1, N_ROWS)), parameters)
         with TreeGrower(dataset, parameters, workers, own) as grower:
             largest = grower.derive()
-            expected = row_arrays(loss, own.scores.copy())
+            expected = row_arrays(loss, own.scores.copy(), parameters)
             loss.compute_gradients(expected.scores, expected.gradients, expected.hessians, workers)
             np.testing.assert_array_equal(own.gradients, expected.gradients)
             np.testing.assert_array_equal(own.hessians, expected.hessians)
@@ -102,7 +102,7 @@ def test_a_tree_that_is_chance_is_not_added() -> None:
     parameters = TrainParameters(num_leaves=15)
     with Workers(2) as workers:
         dataset = bin_table(table, BinningParameters(), workers)
-        own = row_arrays(loss, np.zeros((1, N_ROWS)))
+        own = row_arrays(loss, np.zeros((1, N_ROWS)), parameters)
         with TreeGrower(dataset, parameters, workers, own) as grower:
             largest = grower.derive()
             quantised = quantise(

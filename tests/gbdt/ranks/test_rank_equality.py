@@ -34,6 +34,30 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "depthwise": {"grow_policy": "depthwise", "max_depth": 5},
     "fast": {"precision": "fast"},
     "exact": {"precision": "exact", "reg_alpha": 0.1, "reg_lambda": 1.0},
+    "forest": {"boosting_type": "rf", "subsample": 0.6, "subsample_freq": 1, "n_estimators": 4},
+    "dropout": {"boosting_type": "dart", "skip_drop": 0.2, "drop_rate": 0.5, "n_estimators": 6},
+    "one-sided": {"data_sample_strategy": "goss", "learning_rate": 0.7, "n_estimators": 4},
+    "dropout of one-sided samples": {
+        "boosting_type": "dart",
+        "xgboost_dart_mode": True,
+        "uniform_drop": True,
+        "skip_drop": 0.0,
+        "drop_rate": 0.5,
+        "data_sample_strategy": "goss",
+        "learning_rate": 0.7,
+        "n_estimators": 5,
+    },
+    "bayesian": {"bootstrap_type": "bayesian", "bagging_temperature": 0.7},
+    "mvs": {"bootstrap_type": "mvs", "subsample": 0.4},
+    "changing rates": {"learning_rates": (0.5, 0.05, 0.2, 0.3), "n_estimators": 4},
+    "dropout with changing rates": {
+        "boosting_type": "dart",
+        "xgboost_dart_mode": True,
+        "skip_drop": 0.0,
+        "drop_rate": 0.6,
+        "learning_rates": (0.5, 0.05, 0.2, 0.3, 0.1),
+        "n_estimators": 5,
+    },
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")
@@ -104,10 +128,18 @@ def test_every_setting(objective: str, options: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_ranks_without_rows_and_empty_parts(mode: str) -> None:
-    fit = make_fit("quantile", SETTINGS["sampled"], weight=np.random.default_rng(1).random(N_ROWS))
+@pytest.mark.parametrize("options", ["sampled", "dropout of one-sided samples"])
+def test_ranks_without_rows_and_empty_parts(options: str, mode: str) -> None:
+    fit = make_fit("quantile", SETTINGS[options], weight=np.random.default_rng(1).random(N_ROWS))
     deal = Deal(4, [0, 0, 700, 700, 1500, N_ROWS, N_ROWS], [0, 3, 2, 1, 3, 3])
     check_equal(fit, deal, tree_learner=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_shares_of_two_classes(mode: str) -> None:
+    shares = {"pos_bagging_fraction": 0.9, "neg_bagging_fraction": 0.3, "subsample_freq": 2, "n_estimators": 4}
+    fit = make_fit("binary", shares)
+    check_equal(fit, random_deal(np.random.default_rng(4), N_ROWS, 3, 7), tree_learner=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)

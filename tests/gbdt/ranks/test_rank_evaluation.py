@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from dmlgbm.gbdt.callbacks import TrainingState
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric, metrics_for
 from dmlgbm.gbdt.ranks.rank import RankData, train_rank
-from tests.gbdt.ranks.test_rank_equality import make_fit
+from tests.gbdt.ranks.test_rank_equality import SETTINGS, make_fit
 from tests.reference.rank_fits import Deal, Fit, even_deal, every_kind_of_column, over_ranks
 
 N_ROWS, N_WATCHED = 900, 331
@@ -41,7 +42,7 @@ METRICS = {
 }
 
 
-def watched_fit(objective: str, weighted: bool, **options: object) -> Fit:
+def watched_fit(objective: str, weighted: bool, **options: Any) -> Fit:
     fit = make_fit(objective, {"n_estimators": 6, "learning_rate": 0.4, **options}, n_rows=N_ROWS)
     other = make_fit(objective, {}, seed=1, n_rows=N_WATCHED)
     weight = np.random.default_rng(0).random(N_WATCHED) if weighted else None
@@ -111,6 +112,16 @@ def test_ranks_stop_early_where_a_local_fit_does(objective: str, name: str, n_ra
     for result in over_ranks(fit, deal_for(fit, n_ranks)):
         assert (result.best_iteration, result.stop_reason) == (expected.best_iteration, expected.stop_reason)
         assert result.evaluations == expected.evaluations
+
+
+@pytest.mark.parametrize("mode", ["data", "feature"])
+@pytest.mark.parametrize("options", ["forest", "dropout", "one-sided"])
+def test_metrics_in_every_way_of_boosting_are_those_of_a_local_fit(options: str, mode: str) -> None:
+    fit = watched_fit("binary", True, **SETTINGS[options])
+    expected = fit.locally()
+    for result in over_ranks(fit, deal_for(fit, 3), tree_learner=mode):
+        assert result.evaluations == expected.evaluations
+        assert result.booster.to_bytes() == expected.booster.to_bytes()
 
 
 @pytest.mark.parametrize("n_ranks", [1, 2, 4])
