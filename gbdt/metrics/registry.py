@@ -16,6 +16,8 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.metrics import ranking, row_losses
 from dmlgbm.gbdt.metrics.area_under_curve import area_under_curve
+from dmlgbm.gbdt.metrics.loss_constants import LossConstants
+from dmlgbm.gbdt.metrics.loss_metrics import LOSS_METRICS, loss_metric
 from dmlgbm.gbdt.metrics.ranking import QueryMean, QueryScore
 from dmlgbm.gbdt.metrics.row_losses import RootRowMean, RowMean
 
@@ -73,9 +75,16 @@ _ALIASES = {
     "mean_poisson_deviance": "poisson",
     "lambdarank": "ndcg",
     "mean_average_precision": "map",
+    "mean_absolute_percentage_error": "mape",
+    "xentropy": "cross_entropy",
+    "log_cosh": "logcosh",
+    "gamma-nloglik": "gamma",
+    "gamma-deviance": "gamma_deviance",
+    "mean_gamma_deviance": "gamma_deviance",
+    "multiclassova": "multi_logloss",
 }
 
-_NAMES = (*_ROW_METRICS, "quantile", "auc", *_RANKING_METRICS)
+_NAMES = (*_ROW_METRICS, "quantile", "auc", *_RANKING_METRICS, *LOSS_METRICS)
 
 _DEFAULTS = {
     "binary": "binary_logloss",
@@ -85,7 +94,10 @@ _DEFAULTS = {
     "quantile": "quantile",
     "poisson": "poisson",
     "lambdarank": "ndcg",
+    "multiclassova": "multi_logloss",
+    **{name: name for name in LOSS_METRICS if name != "gamma_deviance"},
 }
+_USUAL_CONSTANTS = LossConstants()
 
 
 def default_metric(objective: str) -> str:
@@ -93,10 +105,17 @@ def default_metric(objective: str) -> str:
     return _DEFAULTS[objective]
 
 
-def metrics_for(names: Iterable[str], *, objective_alpha: float, eval_at: Iterable[int]) -> list[Metric]:
+def metrics_for(
+    names: Iterable[str],
+    *,
+    objective_alpha: float,
+    eval_at: Iterable[int],
+    constants: LossConstants = _USUAL_CONSTANTS,
+) -> list[Metric]:
     """The metrics of the given names or aliases, each once, in the given order.
 
-    `objective_alpha` is the level of "quantile"; `eval_at` are the numbers of positions of "ndcg" and "map".
+    `objective_alpha` is that of "quantile", "huber" and "expectile"; `constants` are those of other losses, and
+    `eval_at` the numbers of positions of "ndcg" and "map".
     """
     positions = list(dict.fromkeys(eval_at))
     metrics = []
@@ -106,6 +125,8 @@ def metrics_for(names: Iterable[str], *, objective_alpha: float, eval_at: Iterab
         elif name == "quantile":
             loss = partial(row_losses.quantile_loss, alpha=objective_alpha)
             metrics.append(Metric(name, RowMean(name, loss), higher_is_better=False))
+        elif name in LOSS_METRICS:
+            metrics.append(Metric(name, loss_metric(name, objective_alpha, constants), higher_is_better=False))
         elif name == "auc":
             metrics.append(Metric(name, area_under_curve, higher_is_better=True))
         else:

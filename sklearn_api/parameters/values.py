@@ -34,9 +34,10 @@ _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
     *("early_stopping_min_delta", "worker_timeout"),
+    *("fair_c", "tweedie_variance_power", "focal_gamma", "focal_alpha", "scale_pos_weight"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
-_FLAGS = ("first_metric_only", "warm_start")
+_FLAGS = ("first_metric_only", "warm_start", "is_unbalance")
 _CHOICES = {
     "handle_unknown": ("missing", "error"),
     "importance_type": ("split", "gain"),
@@ -46,7 +47,9 @@ _CHOICES = {
 # What other libraries call our objectives; the values are ours.
 OBJECTIVE_ALIASES = {
     **dict.fromkeys(("binary", "binary:logistic", "binary_crossentropy"), "binary"),
+    "focal": "focal",
     **dict.fromkeys(("multiclass", "softmax", "multi:softprob", "categorical_crossentropy"), "multiclass"),
+    **dict.fromkeys(("multiclassova", "multiclass_ova", "ova", "ovr", "MultiClassOneVsAll"), "multiclassova"),
     **dict.fromkeys(
         ("regression", "regression_l2", "l2", "mse", "squared_error", "mean_squared_error", "reg:squarederror"),
         "regression",
@@ -55,7 +58,15 @@ OBJECTIVE_ALIASES = {
         ("regression_l1", "l1", "mae", "absolute_error", "mean_absolute_error", "reg:absoluteerror"), "regression_l1"
     ),
     **dict.fromkeys(("quantile", "reg:quantileerror"), "quantile"),
+    "huber": "huber",
+    "fair": "fair",
+    **dict.fromkeys(("logcosh", "log_cosh", "LogCosh"), "logcosh"),
+    "expectile": "expectile",
+    **dict.fromkeys(("mape", "mean_absolute_percentage_error", "MAPE"), "mape"),
     **dict.fromkeys(("poisson", "count:poisson"), "poisson"),
+    **dict.fromkeys(("gamma", "reg:gamma"), "gamma"),
+    **dict.fromkeys(("tweedie", "reg:tweedie"), "tweedie"),
+    **dict.fromkeys(("cross_entropy", "xentropy", "reg:logistic", "CrossEntropy"), "cross_entropy"),
     **dict.fromkeys(("lambdarank", "rank:ndcg"), "lambdarank"),
 }
 
@@ -130,7 +141,7 @@ def check_types(parameters: Mapping[str, Any]) -> None:
         raise TypeError(f'early_stopping must be True, False or "auto", got {asked!r}.')
     check_scoring(parameters.get("scoring"))
     for name in _FLAGS:
-        if not isinstance(parameters[name], bool | np.bool_):
+        if not isinstance(parameters.get(name, False), bool | np.bool_):
             raise TypeError(f"{name} must be True or False, got {parameters[name]!r}.")
     for name, choices in _CHOICES.items():
         value = parameters[name]
@@ -140,10 +151,9 @@ def check_types(parameters: Mapping[str, Any]) -> None:
 
 
 def _check_ranges(parameters: Mapping[str, Any]) -> None:
-    for name in ("validation_fraction", "alpha"):
-        value = parameters.get(name)
-        if value is not None and not 0 < value < 1:
-            raise ParameterError(f"{name}={value!r} is out of range: it must be above 0 and below 1.")
+    share = parameters["validation_fraction"]
+    if share is not None and not 0 < share < 1:
+        raise ParameterError(f"validation_fraction={share!r} is out of range: it must be above 0 and below 1.")
     rounds = parameters["early_stopping_rounds"]
     if rounds is not None and rounds < 1:
         raise ParameterError(f"early_stopping_rounds={rounds!r} is out of range: it must be at least 1.")

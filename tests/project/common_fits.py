@@ -98,8 +98,8 @@ def _losses() -> list[Model]:
     x = _table()
     y = _target(x)
     models = []
-    for objective in ("regression", "regression_l1", "quantile", "poisson"):
-        target = np.abs(y).round() if objective == "poisson" else y
+    for objective in (*("regression", "regression_l1", "quantile", "poisson"), *("huber", "fair", "mape", "tweedie")):
+        target = np.abs(y).round() if objective in ("poisson", "tweedie") else y
         for weight in (None, 1.0 + (x[:, 0] > 0)):
             model = _regressor(objective=objective, eval_metric=["rmse", "l1", "l2"])
             models.append(model.fit(x, target, sample_weight=weight, eval_set=[(x, target)]))
