@@ -89,8 +89,10 @@ def _several_classes() -> list[Model]:
     models = [
         _classifier(eval_metric=["multi_logloss", "multi_error"]).fit(x, _grades(x), eval_set=[(x, _grades(x))]),
         _classifier(subsample=0.7, subsample_freq=1).fit(x, _grades(x), sample_weight=1.0 + (x[:, 0] > 0)),
+        _classifier(objective="multiclassova").fit(x, _grades(x)),
     ]
     models[0].predict_proba(x)
+    models[-1].predict_proba(x)
     return models
 
 

@@ -147,6 +147,14 @@ def test_first_scores_of_the_user(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_weights_of_relative_errors_have_one_unit_everywhere(mode: str) -> None:
+    """Targets of one rank are a million times those of another."""
+    fit = make_fit("mape", {})
+    target = (20.0 + fit.rows.target) * np.geomspace(1.0, 1e6, N_ROWS)
+    check_equal(replace(fit, rows=replace(fit.rows, target=target)), even_deal(N_ROWS, 3), tree_learner=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_two_threads_in_each_rank(mode: str) -> None:
     fit = make_fit("binary", {"n_threads": 2, "num_leaves": 40, "n_estimators": 4})
     check_equal(fit, even_deal(N_ROWS, 2), tree_learner=mode)
