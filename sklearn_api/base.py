@@ -44,7 +44,7 @@ from dmlgbm.sklearn_api.saved_state import saved_state
 from dmlgbm.sklearn_api.sharing.work_sharing import WorkSharing
 from dmlgbm.sklearn_api.tables import listed_categories
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
-from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
+from dmlgbm.sklearn_api.watching.scoring import WatchedModel
 from dmlgbm.sklearn_api.watching.stopping import TRAINING, warn_of_rounds_without_sets
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
 
     def _fit_rows(self, fit: CheckedFit) -> Self:
         """Train on rows that have been checked, and store the result."""
-        parameters, objective, settings = fit.parameters, fit.objective, fit.settings
+        parameters, settings = fit.parameters, fit.settings
         learnt_from, watched = fit.training, fit.watched
         if parameters.train.early_stopping_rounds is not None and not watched:
             learnt_from, watched = self._set_aside(fit.training, parameters.train.seed)
@@ -182,13 +182,11 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         warn_of_unused_metric(settings.eval_metric, watched)
         result = train_booster(
             parameters.for_rows(learnt_from.n_rows),
-            objective,
+            WatchedModel(self, fit.objective, Columns.of(fit.training.table), fit.classes),
             learnt_from,
             watched,
             fit.start,
             eval_metric=settings.eval_metric,
-            eval_at=getattr(self, "eval_at", ()),
-            scorers=scorer_metrics(self, objective, Columns.of(fit.training.table), fit.classes),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
             binner=fit.binner,

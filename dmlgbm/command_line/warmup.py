@@ -125,7 +125,7 @@ def _ranking() -> None:
     grades = (target > -0.3).astype("int64") + (target > 0.4)
     groups = [_QUERY_ROWS] * (_N_ROWS // _QUERY_ROWS)
     for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
-        dmlgbm.DMLGBMRanker(**_SMALL, n_jobs=1, eval_metric=["ndcg", "map"]).fit(
+        dmlgbm.DMLGBMRanker(**_SMALL, n_jobs=1, eval_metric=["ndcg", "map", "mrr", "err"]).fit(
             features,
             grades,
             group=groups,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.metrics import Metric
-from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
+from dmlgbm.gbdt.metrics.exact_mean import SummedMetric
 from dmlgbm.gbdt.objectives import transform
 from dmlgbm.gbdt.threads import Workers
 
@@ -76,8 +77,9 @@ class Evaluator:
         self._exchange = exchange
         self._scores = [start_scores(start, rows, workers) for rows in self._parts]
         self._whole: _WholeSet | None = None
-        if not all(isinstance(metric.function, MeanMetric) for metric in metrics):
+        if not all(isinstance(metric.function, SummedMetric) for metric in metrics):
             self._whole = _WholeSet(parts, exchange)
+        self._require_targets()
 
     def evaluate(self, new_trees: Booster) -> list[Evaluation]:
         """Add the trees of the last iteration and measure."""
@@ -90,10 +92,10 @@ class Evaluator:
         several = slice(None) if model.n_outputs > 1 else 0
         scores = [score[several] for score in self._scores]
         predictions = [transform(model.objective, score)[several] for score in self._scores]
-        others = [metric for metric in self._metrics if not isinstance(metric.function, MeanMetric)]
+        others = [metric for metric in self._metrics if not isinstance(metric.function, SummedMetric)]
         of_scores = [metric for metric in others if metric.of_raw_scores]
         of_predictions = [metric for metric in others if not metric.of_raw_scores]
-        values = self._means(predictions)
+        values = self._summed(predictions, model.n_outputs)
         values |= self._others(of_predictions, predictions, model.n_outputs)
         values |= self._others(of_scores, scores, model.n_outputs)
         return [
@@ -101,19 +103,29 @@ class Evaluator:
             for metric in self._metrics
         ]
 
-    def _means(self, predictions: list[FloatArray]) -> dict[str, float]:
-        """The metrics that are means: the parts' exact sums are added up."""
-        means = {m.name: m.function for m in self._metrics if isinstance(m.function, MeanMetric)}
-        if not means:
+    def _require_targets(self) -> None:
+        """Refuse, in every process, targets for which a metric has no value."""
+        choosy = [metric for metric in self._metrics if metric.targets_above is not None]
+        if choosy:
+            lowest = min((float(rows.target.min()) for rows in self._parts), default=math.inf)
+            everywhere = -self._exchange.reduce_max(np.array([-lowest]))
+            for metric in choosy:
+                metric.require_targets(float(everywhere[0]), self._name)
+
+    def _summed(self, predictions: list[FloatArray], n_outputs: int) -> dict[str, float]:
+        """The metrics made of sums: those of the parts are added up, in one message for all metrics."""
+        functions = {m.name: m.function for m in self._metrics if isinstance(m.function, SummedMetric)}
+        if not functions:
             return {}
-        sums = np.zeros((len(means), *ExactMean().sums.shape), np.int64)
+        sums = [function.no_sums(n_outputs) for function in functions.values()]
         for rows, prediction in zip(self._parts, predictions, strict=True):
-            for position, function in enumerate(means.values()):
-                sums[position] += function.partial_mean(rows.target, prediction, rows.weight, rows.group_starts).sums
-        everywhere = self._exchange.reduce_sum(sums)
+            for function, own in zip(functions.values(), sums, strict=True):
+                function.add(own, rows.target, prediction, rows.weight, rows.group_starts)
+        everywhere = self._exchange.reduce_sum(np.concatenate([own.ravel() for own in sums]))
+        ends = np.cumsum([own.size for own in sums])
         return {
-            name: function.finish(ExactMean(own))
-            for (name, function), own in zip(means.items(), everywhere, strict=True)
+            name: function.value(everywhere[end - own.size : end].reshape(own.shape))
+            for (name, function), own, end in zip(functions.items(), sums, ends, strict=True)
         }
 
     def _others(self, others: Sequence[Metric], predictions: list[FloatArray], n_outputs: int) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 An `ExactMean` holds the sum of values and the sum of weights as integer buckets (see `kernels/metric_loops.py`).
 Parts of a mean, from blocks of rows or from several workers, are merged by adding their `sums`; no scale has to be
-agreed on first.
+agreed on first. Other metrics than means add such buckets, too (`SummedMetric`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
+from itertools import product
 
 import numpy as np
 import numpy.typing as npt
@@ -36,6 +37,21 @@ def exact_integer(buckets: IntArray) -> int | None:
     return total
 
 
+def halves(values: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Two numbers of 26 and 27 bits, and of one sign, that add up to each value: products of halves are exact."""
+    upper = (values.view(np.int64) & _UPPER_HALF).view(np.float64)
+    return upper, values - upper
+
+
+def add_products(values: FloatArray, weight: FloatArray | None, buckets: IntArray) -> None:
+    """Add values that are not negative, each times its weight, without rounding the products."""
+    if weight is None:
+        add_exactly(values, buckets)
+    else:
+        for half, half_of_weight in product(halves(values), halves(weight)):
+            add_exactly(half * half_of_weight, buckets)
+
+
 def _no_sums() -> IntArray:
     return np.zeros((2, N_BUCKETS, 2), np.int64)
 
@@ -53,9 +69,8 @@ class ExactMean:
             add_exactly(np.array([len(values)], np.float64), self.sums[1])
         else:
             # Products with half a value are exact for weights of up to 26 bits: weight 3 adds as much as three rows.
-            upper = (values.view(np.int64) & _UPPER_HALF).view(np.float64)
-            add_exactly(upper * weight, self.sums[0])
-            add_exactly((values - upper) * weight, self.sums[0])
+            for half in halves(values):
+                add_exactly(half * weight, self.sums[0])
             add_exactly(weight, self.sums[1])
 
     def add_signed(self, values: FloatArray, weight: FloatArray | None) -> None:
@@ -76,8 +91,38 @@ class ExactMean:
         return total / total_weight
 
 
-class MeanMetric(ABC):
-    """A metric that is a mean over rows or queries, so that parts of the data can be evaluated apart."""
+class SummedMetric(ABC):
+    """A metric made of integers that add up over rows or queries, so that parts of the data are evaluated apart."""
+
+    @abstractmethod
+    def no_sums(self, n_outputs: int) -> IntArray:
+        """The integers of no rows at all, for models of so many scores a row: zeros."""
+
+    @abstractmethod
+    def add(
+        self,
+        sums: IntArray,
+        target: FloatArray,
+        prediction: FloatArray,
+        weight: FloatArray | None,
+        group_starts: IntArray | None,
+    ) -> None:
+        """Add these rows."""
+
+    @abstractmethod
+    def value(self, sums: IntArray) -> float:
+        """The metric of the rows that were added; NaN if a prediction was not finite or nothing had any weight."""
+
+    def __call__(
+        self, target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
+    ) -> float:
+        sums = self.no_sums(len(prediction) if prediction.ndim == 2 else 1)
+        self.add(sums, target, prediction, weight, group_starts)
+        return self.value(sums)
+
+
+class MeanMetric(SummedMetric):
+    """A metric that is a mean over rows or queries."""
 
     @abstractmethod
     def partial_mean(
@@ -89,7 +134,18 @@ class MeanMetric(ABC):
         """The metric's value for the mean over all rows."""
         return mean.value()
 
-    def __call__(
-        self, target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
-    ) -> float:
-        return self.finish(self.partial_mean(target, prediction, weight, group_starts))
+    def no_sums(self, n_outputs: int) -> IntArray:
+        return _no_sums()
+
+    def add(
+        self,
+        sums: IntArray,
+        target: FloatArray,
+        prediction: FloatArray,
+        weight: FloatArray | None,
+        group_starts: IntArray | None,
+    ) -> None:
+        sums += self.partial_mean(target, prediction, weight, group_starts).sums
+
+    def value(self, sums: IntArray) -> float:
+        return self.finish(ExactMean(sums))

@@ -16,6 +16,7 @@ from dmlgbm.gbdt.kernels.gradients import write_exponential
 from dmlgbm.gbdt.kernels.metric_loops import logarithm
 from dmlgbm.gbdt.metrics.exact_mean import ExactMean
 from dmlgbm.gbdt.metrics.loss_constants import LossConstants
+from dmlgbm.gbdt.metrics.metric import Metric, Needs
 from dmlgbm.gbdt.metrics.row_losses import RowLoss, RowMean
 
 FloatArray = npt.NDArray[np.float64]
@@ -114,9 +115,16 @@ _METRICS: dict[str, Callable[[str, float, LossConstants], RowMean]] = {
 LOSS_METRICS = tuple(_METRICS)
 
 
-def loss_metric(name: str, alpha: float, constants: LossConstants) -> RowMean:
+def loss_metric(name: str, alpha: float, constants: LossConstants) -> Metric:
     """The metric of that name; `alpha` is the threshold of "huber" and the level of "expectile"."""
-    return _METRICS[name](name, alpha, constants)
+    return Metric(
+        name,
+        _METRICS[name](name, alpha, constants),
+        higher_is_better=False,
+        needs=Needs.TWO_CLASSES if name == "focal" else Needs.ONE_PREDICTION,
+        targets_above=0.0 if name in ("gamma", "gamma_deviance") else None,
+        instead="binary_logloss or multi_logloss" if name == "focal" else "",
+    )
 
 
 def _tweedie(constants: LossConstants) -> RowLoss:

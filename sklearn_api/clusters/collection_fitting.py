@@ -32,7 +32,7 @@ from dmlgbm.sklearn_api.rows.labels import Labels, require_weighted_classes, wei
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.sklearn_api.tables.names import categorical_positions
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
-from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
+from dmlgbm.sklearn_api.watching.scoring import WatchedModel
 from dmlgbm.sklearn_api.watching.stopping import TRAINING, watching
 
 if TYPE_CHECKING:
@@ -286,14 +286,9 @@ class _CollectionFit:
     def _metrics(
         self, objective: ObjectiveSettings, columns: Columns, classes: Labels | None, watched: Sequence[NamedSet]
     ) -> list[Any]:
-        estimator = self._estimator
         if not watched:
             return []
+        model = WatchedModel(self._estimator, objective, columns, classes)
         return metrics_of(
-            self._parameters,
-            objective,
-            self._settings.eval_metric,
-            getattr(estimator, "eval_at", ()),
-            lambda: self._place.first_share(watched[0][1]),
-            scorer_metrics(estimator, objective, columns, classes),
+            self._parameters, model, self._settings.eval_metric, lambda: self._place.first_share(watched[0][1])
         )

@@ -65,7 +65,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "eval_metric": (
         "str, callable or list",
-        "Metrics to evaluate: names, or functions (y_true, y_pred) of a number or (name, value, higher_is_better).",
+        "Metrics to evaluate: names, scorers or functions (y_true, y_pred) of a number or (name, value, higher).",
     ),
     "random_state": (
         "int, RandomState, Generator or None",
@@ -94,7 +94,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "alpha": ("float", "The level of objectives 'quantile' and 'expectile', or the threshold of 'huber'."),
     "fair_c": ("float", "Scale of objective 'fair': differences far below it are squared."),
     "tweedie_variance_power": ("float", "Power of objective 'tweedie', from 1 (Poisson) to less than 2 (gamma)."),
-    "eval_at": ("tuple of int", "Positions of the metrics 'ndcg' and 'map'."),
+    "eval_at": ("tuple of int", "Positions of the metrics 'ndcg', 'map', 'mrr' and 'err'."),
     "lambdarank_truncation_level": ("int", "Positions whose pairs objective 'lambdarank' looks at."),
 }
 

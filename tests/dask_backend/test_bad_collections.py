@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from dmlgbm.dask_backend import worker_holdings
 from tests.dask_backend.tables import in_partitions
+from tests.reference.leftovers import soon_equals
 
 
 def frame(n_rows: int = 90) -> pd.DataFrame:
@@ -42,7 +43,7 @@ def _healthy_afterwards(client: Client) -> Any:
     before = set(client.scheduler_info(n_workers=-1)["workers"])
     yield
     assert set(client.scheduler_info(n_workers=-1)["workers"]) == before
-    assert set(client.run(_kept).values()) == {(0, 0)}
+    assert soon_equals(lambda: set(client.run(_kept).values()), {(0, 0)}), client.run(_kept)
 
 
 def test_partitions_of_x_and_y_must_be_as_many() -> None:

@@ -154,3 +154,13 @@ def test_model_of_one_against_all_goes_on_from_its_like_only() -> None:
     assert more.booster_.to_bytes() == fitted("multiclassova", n_estimators=8).booster_.to_bytes()
     with pytest.raises(ValueError, match="trained with objective 'multiclassova'"):
         DMLGBMClassifier(objective="multiclass").fit(X, THREE, init_model=first)
+
+
+def test_metrics_that_do_not_suit_the_model_are_refused_before_training() -> None:
+    with pytest.raises(ValueError, match="eval_metric='focal' needs a classifier of two classes"):
+        DMLGBMRegressor(eval_metric="focal").fit(X, SIGNAL, eval_set=[(X, SIGNAL)])
+    with pytest.raises(ValueError, match="eval_metric='focal' needs a classifier of two classes: choose binary_log"):
+        DMLGBMClassifier(eval_metric="focal").fit(X, THREE, eval_set=[(X, THREE)])
+    amounts = np.exp(SIGNAL)
+    with pytest.raises(ValueError, match="eval_metric='gamma' needs targets above 0, but the evaluation set 'valid_0'"):
+        DMLGBMRegressor(objective="gamma").fit(X, amounts, eval_set=[(X, np.maximum(amounts - 1.0, 0.0))])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pickle
 from collections.abc import Callable
@@ -25,7 +26,7 @@ N_CLASSES = 4
 EXACT = 1e-12
 POINTWISE = ["binary_logloss", "binary_error", "rmse", "l2", "l1", "quantile", "poisson"]
 MULTICLASS = ["multi_logloss", "multi_error"]
-RANKING = ["ndcg", "map"]
+RANKING = ["ndcg", "map", "mrr", "err"]
 
 
 def metric(name: str, n_positions: int = 3) -> Metric:
@@ -125,13 +126,23 @@ def test_auc_equals_the_share_of_ordered_pairs(n_rows: int, seed: int, weighted:
     assert found == pytest.approx(expected, rel=EXACT, abs=EXACT)
 
 
-@pytest.mark.parametrize(("name", "of_query"), [("ndcg", naive.ndcg), ("map", naive.average_precision)])
+@pytest.mark.parametrize(
+    ("name", "of_query"),
+    [
+        ("ndcg", naive.ndcg),
+        ("map", naive.average_precision),
+        ("mrr", naive.reciprocal_rank),
+        ("err", naive.expected_reciprocal_rank),
+    ],
+)
 @given(seed=st.integers(0, 2**32), n_positions=st.integers(1, 40), weighted=st.booleans())
 def test_ranking_equals_the_oracle(
     name: str, of_query: Callable[..., float], seed: int, n_positions: int, weighted: bool
 ) -> None:
     labels, prediction, weight, starts = ranking_sample(seed)
     queries = [slice(start, stop) for start, stop in pairwise(starts)]
+    if name == "err":
+        of_query = functools.partial(of_query, largest=int(labels.max()))
     values = [of_query(labels[query].astype(int).tolist(), prediction[query], n_positions) for query in queries]
     query_weight = [naive.mean(weight[query], None) for query in queries] if weighted else None
     found = evaluate(name, labels, prediction, weight if weighted else None, starts, n_positions)

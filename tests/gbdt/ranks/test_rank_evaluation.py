@@ -18,10 +18,26 @@ from tests.reference.rank_fits import Deal, Fit, even_deal, every_kind_of_column
 
 N_ROWS, N_WATCHED = 900, 331
 METRICS = {
-    "binary": ["binary_logloss", "binary_error", "auc", "rmse"],
-    "multiclass": ["multi_logloss", "multi_error"],
-    "regression": ["rmse", "l2", "l1", "quantile"],
-    "lambdarank": ["ndcg", "map"],
+    "binary": [
+        *("binary_logloss", "binary_error", "auc", "rmse", "average_precision", "aucpr", "accuracy", "f1", "f1_macro"),
+        *("balanced_accuracy", "mcc", "brier", "calibration_error"),
+    ],
+    "multiclass": [
+        *(
+            "multi_logloss",
+            "multi_error",
+            "auc_ovr",
+            "auc_ovo",
+            "average_precision",
+            "accuracy",
+            "f1_macro",
+            "f1_micro",
+        ),
+        *("f1_weighted", "balanced_accuracy", "mcc", "brier", "calibration_error", "top_2_error"),
+    ],
+    "regression": ["rmse", "l2", "l1", "quantile", "pinball@0.1", "r2"],
+    "poisson": ["poisson", "rmsle"],
+    "lambdarank": ["ndcg", "map", "mrr", "err", "ndcg@7"],
 }
 
 
