@@ -8,6 +8,9 @@ from collections.abc import Collection, Sequence
 from dataclasses import fields
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
+
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.feature_bins import MAX_CATEGORIES
@@ -111,6 +114,17 @@ def warn_of_unused_metric(eval_metric: Any, watched: Collection[Any]) -> None:
     if eval_metric is not None and not watched:
         warnings.warn(
             "eval_metric has no effect without rows to evaluate it on: pass an eval_set, or set early_stopping=True.",
+            stacklevel=4,
+        )
+
+
+def warn_of_small_targets(objective: str, target: npt.NDArray[np.float64]) -> None:
+    """Say that relative errors of small targets are taken as absolute ones."""
+    n_small = int(np.count_nonzero(np.abs(target) < 1.0)) if objective == "mape" else 0
+    if n_small:
+        warnings.warn(
+            f"{n_small:,} of {len(target):,} targets are below 1 in magnitude, and objective 'mape' divides their "
+            "errors by 1: choose a smaller unit for y if relative errors are meant there too.",
             stacklevel=4,
         )
 

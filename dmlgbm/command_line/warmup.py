@@ -89,16 +89,17 @@ def _two_classes() -> None:
 def _several_classes() -> None:
     features, target = _rows()
     labels = (target > -0.3).astype("int64") + (target > 0.4)
-    model = _classifier(eval_metric=["multi_logloss", "multi_error"])
-    for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
-        model.fit(features, labels, sample_weight=sample_weight, eval_set=[(features, labels)])
-    model.predict_proba(features)
+    for objective in ("multiclass", "multiclassova"):
+        model = _classifier(objective=objective, eval_metric=["multi_logloss", "multi_error"])
+        for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
+            model.fit(features, labels, sample_weight=sample_weight, eval_set=[(features, labels)])
+        model.predict_proba(features)
 
 
 def _regression() -> None:
     features, target = _rows()
-    metrics = ["rmse", "l1", "quantile"]
-    for objective in ("regression", "regression_l1", "quantile"):
+    metrics = ["rmse", "l1", "quantile", "mape", "fair", "logcosh"]
+    for objective in ("regression", "regression_l1", "quantile", "mape"):
         for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
             model = _regressor(objective=objective, eval_metric=metrics)
             model.fit(features, target, sample_weight=sample_weight, eval_set=[(features, target)])
@@ -270,7 +271,7 @@ _SMALL: dict[str, Any] = {"n_estimators": 2, "num_leaves": 8, "min_child_samples
 _STEPS: dict[str, Callable[[], None]] = {
     "two classes": _two_classes,
     "several classes": _several_classes,
-    "squared, absolute and quantile error": _regression,
+    "squared, absolute and other errors": _regression,
     "Poisson rates": _rates,
     "ranking": _ranking,
     "categories": _categories,

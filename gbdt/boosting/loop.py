@@ -119,7 +119,8 @@ class BoostingRun:
         self._weightless = np.flatnonzero([] if repeats is None else repeats.counts == 0)
         self._n_total_rows = int(exchange.reduce_sum(np.array([dataset.n_rows], np.int64))[0])
         # Repeated rows are rounded before they are multiplied: their weights leave as much room as none.
-        weight = loss.weights.given if repeats is None else None
+        own_weight = loss.weights.in_derivatives
+        weight = own_weight if own_weight.size else None
         self._coarsest_level = coarsest_level(weight, parameters.min_child_samples, self._n_total_rows, exchange)
         self._limits = loss.rare_class_limits()
         self._steps = [step_rules(parameters, loss.largest_step) for _ in range(loss.n_outputs)]
@@ -260,14 +261,14 @@ class BoostingRun:
         steps = newton_steps_of(
             grown, gradients, hessians, request.steps, batch.workers, self._exchange, row_weights.repeats
         )
-        level, rate = self._loss.leaf_percentile, self._rate
-        if level is None:
+        percentile, rate = self._loss.leaf_percentile, self._rate
+        if percentile is None:
             return steps
         residuals = self._rows.target - self.scores[output]
-        weight: npt.NDArray[Any] | None = row_weights.of_percentiles
+        weight: npt.NDArray[Any] | None = percentile.weight
         if self._factors is not None:
             weight = self._factors.astype(np.float64) if weight is None else self._factors * weight
-        values = percentile_values(grown, residuals, weight, level, rate, self._exchange)
+        values = percentile_values(grown, residuals, weight, percentile.level, rate, self._exchange)
         largest = rate * self._loss.largest_step
         return LeafSteps(np.clip(values, -largest, largest), steps.hessians)
 

@@ -13,12 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import kernel
-from dmlgbm.gbdt.kernels.gradients import write_exponential, write_sigmoid, write_softmax
+from dmlgbm.gbdt.kernels.gradients import (
+    write_exponential,
+    write_shares_of_sigmoids,
+    write_sigmoid,
+    write_softmax,
+)
 from dmlgbm.gbdt.kernels.layout import RecordArray
 from dmlgbm.gbdt.kernels.predict import is_in_set
 
 # What is made of the sums.
-LINK_NONE, LINK_EXPONENTIAL, LINK_TWO_CLASSES, LINK_CLASSES = 0, 1, 2, 3
+LINK_NONE, LINK_EXPONENTIAL, LINK_TWO_CLASSES, LINK_CLASSES, LINK_SIGMOID, LINK_ONE_VS_ALL = range(6)
 
 
 class WalkedTrees(NamedTuple):
@@ -83,6 +88,10 @@ def predict_row(
         prediction[0] = 1.0 - prediction[1]
     elif link == LINK_EXPONENTIAL:
         write_exponential(scores[0], prediction)
+    elif link == LINK_SIGMOID:
+        write_sigmoid(scores[0], prediction)
+    elif link == LINK_ONE_VS_ALL:
+        write_shares_of_sigmoids(scores, prediction.reshape((prediction.size, 1)))
     else:
         for output in range(n_outputs):
             prediction[output] = scores[output, 0]

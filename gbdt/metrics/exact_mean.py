@@ -59,7 +59,7 @@ def _no_sums() -> IntArray:
 
 @dataclass(frozen=True)
 class ExactMean:
-    """A weighted mean of non-negative values in the making: `sums[0]` adds values, `sums[1]` their weights."""
+    """A weighted mean in the making, mostly of non-negative values: `sums[0]` adds values, `sums[1]` their weights."""
 
     sums: IntArray = field(default_factory=_no_sums)
 
@@ -73,6 +73,15 @@ class ExactMean:
             for half in halves(values):
                 add_exactly(half * weight, self.sums[0])
             add_exactly(weight, self.sums[1])
+
+    def add_signed(self, values: FloatArray, weight: FloatArray | None) -> None:
+        """Add values of either sign: negative ones are taken away from the buckets."""
+        self.add(np.maximum(values, 0.0), weight)
+        negative = ExactMean()
+        negative.add(np.maximum(-values, 0.0), weight)
+        self.sums[0, :-1] -= negative.sums[0, :-1]
+        # What is not finite must not cancel out.
+        self.sums[0, -1] += negative.sums[0, -1]
 
     def value(self) -> float:
         """The mean, correctly rounded; NaN if a value was not finite or nothing had any weight."""

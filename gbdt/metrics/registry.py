@@ -16,6 +16,8 @@ from dmlgbm.gbdt.metrics import area_under_curve, class_losses, confusion_counts
 from dmlgbm.gbdt.metrics.calibration import CalibrationError
 from dmlgbm.gbdt.metrics.confusion_counts import ConfusionMetric
 from dmlgbm.gbdt.metrics.determination import RSquared
+from dmlgbm.gbdt.metrics.loss_constants import LossConstants
+from dmlgbm.gbdt.metrics.loss_metrics import LOSS_METRICS, loss_metric
 from dmlgbm.gbdt.metrics.metric import Metric, Needs
 from dmlgbm.gbdt.metrics.ranking import MeanOfAllQueries, QueryMean, QueryScore
 from dmlgbm.gbdt.metrics.row_losses import RootRowMean, RowMean
@@ -112,9 +114,16 @@ _ALIASES = {
     "mean_poisson_deviance": "poisson",
     "lambdarank": "ndcg",
     "mean_average_precision": "map",
+    "mean_absolute_percentage_error": "mape",
+    "xentropy": "cross_entropy",
+    "log_cosh": "logcosh",
+    "gamma-nloglik": "gamma",
+    "gamma-deviance": "gamma_deviance",
+    "mean_gamma_deviance": "gamma_deviance",
+    "multiclassova": "multi_logloss",
 }
 
-_NAMES = (*_ROW_METRICS, "quantile", *_OTHER_METRICS, *_RANKING_METRICS)
+_NAMES = (*_ROW_METRICS, "quantile", *_OTHER_METRICS, *_RANKING_METRICS, *LOSS_METRICS)
 
 # Names that hold a number; they are shown as the names of metrics, and in what is said about an unknown one.
 _PATTERNS = {
@@ -131,7 +140,10 @@ _DEFAULTS = {
     "quantile": "quantile",
     "poisson": "poisson",
     "lambdarank": "ndcg",
+    "multiclassova": "multi_logloss",
+    **{name: name for name in LOSS_METRICS if name != "gamma_deviance"},
 }
+_USUAL_CONSTANTS = LossConstants()
 
 
 def default_metric(objective: str) -> str:
@@ -144,25 +156,36 @@ def is_metric(name: str) -> bool:
     return _ALIASES.get(name, name) in _NAMES or any(pattern.fullmatch(name) for pattern in _PATTERNS.values())
 
 
-def metrics_for(names: Iterable[str], *, objective_alpha: float, eval_at: Iterable[int]) -> list[Metric]:
+def metrics_for(
+    names: Iterable[str],
+    *,
+    objective_alpha: float,
+    eval_at: Iterable[int],
+    constants: LossConstants = _USUAL_CONSTANTS,
+) -> list[Metric]:
     """The metrics of the given names or aliases, each once, in the given order.
 
-    `objective_alpha` is the level of "quantile"; `eval_at` are the numbers of positions of ranking metrics.
+    `objective_alpha` is that of "quantile", "huber" and "expectile"; `constants` are those of other losses, and
+    `eval_at` the numbers of positions of ranking metrics.
     """
     positions = list(dict.fromkeys(eval_at))
     metrics: dict[str, Metric] = {}
     for name in names:
-        for metric in _metrics_called(name, objective_alpha, positions):
+        for metric in _metrics_called(name, objective_alpha, positions, constants):
             metrics.setdefault(metric.name, metric)
     return list(metrics.values())
 
 
-def _metrics_called(given: str, objective_alpha: float, positions: Sequence[int]) -> list[Metric]:
+def _metrics_called(
+    given: str, objective_alpha: float, positions: Sequence[int], constants: LossConstants
+) -> list[Metric]:
     name = _ALIASES.get(given, given)
     if name in _OTHER_METRICS:
         return [_OTHER_METRICS[name]]
     if name in _RANKING_METRICS:
         return _at_positions(name, positions)
+    if name in LOSS_METRICS:
+        return [loss_metric(name, objective_alpha, constants)]
     if name == "quantile":
         return [_pinball(name, objective_alpha)]
     if name in _ROW_METRICS:

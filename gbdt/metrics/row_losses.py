@@ -127,8 +127,12 @@ class RowMean(MeanMetric):
         for start in range(0, len(target), _BLOCK_ROWS):
             block = slice(start, start + _BLOCK_ROWS)
             losses = self.row_loss(target[block], prediction[..., block])
-            mean.add(losses, None if weight is None else weight[block])
+            self.add_losses(mean, losses, None if weight is None else weight[block])
         return mean
+
+    def add_losses(self, mean: ExactMean, losses: FloatArray, weight: FloatArray | None) -> None:
+        """Add the losses of a block of rows, none of them negative."""
+        mean.add(losses, weight)
 
 
 class RootRowMean(RowMean):

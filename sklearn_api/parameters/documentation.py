@@ -31,7 +31,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "reg_lambda": ("float", "L2 penalty on leaf values."),
     "max_delta_step": (
         "float or None",
-        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 for log losses and 'poisson', else 0.",
+        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 for log-odds and log-rates, else 0.",
     ),
     "subsample": ("float", "Share of rows drawn for a tree; needs `subsample_freq` above 0."),
     "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),
@@ -114,7 +114,13 @@ PARAMETERS: dict[str, tuple[str, str]] = {
         "On Dask collections: folder in which a fit leaves what another one needs to go on after a total loss.",
     ),
     "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
-    "alpha": ("float", "The level of objective 'quantile'."),
+    "scale_pos_weight": ("float", "Factor on the derivatives of the second class, of each class one-vs-all."),
+    "is_unbalance": ("bool", "Have the rarer of two classes, or of a class and the rest, count as much as the other."),
+    "focal_gamma": ("float", "Exponent of objective 'focal'; 0 is log loss."),
+    "focal_alpha": ("float", "What the second class counts in objective 'focal'; the first counts the rest to 1."),
+    "alpha": ("float", "The level of objectives 'quantile' and 'expectile', or the threshold of 'huber'."),
+    "fair_c": ("float", "Scale of objective 'fair': differences far below it are squared."),
+    "tweedie_variance_power": ("float", "Power of objective 'tweedie', from 1 (Poisson) to less than 2 (gamma)."),
     "eval_at": ("tuple of int", "Positions of the metrics 'ndcg', 'map', 'mrr' and 'err'."),
     "lambdarank_truncation_level": ("int", "Positions whose pairs objective 'lambdarank' looks at."),
 }

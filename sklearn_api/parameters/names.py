@@ -48,6 +48,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "random_state": ("seed", "random_seed"),
     "n_jobs": ("nthread", "num_threads", "n_threads", "num_thread", "thread_count"),
     "alpha": ("quantile", "quantile_alpha"),
+    "is_unbalance": ("unbalance", "unbalanced_sets"),
     "eval_at": ("ndcg_eval_at", "ndcg_at"),
 }
 

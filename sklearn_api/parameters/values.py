@@ -35,9 +35,10 @@ _NUMBERS = (
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
     *("early_stopping_min_delta", "worker_timeout", "top_rate", "other_rate", "drop_rate", "skip_drop"),
     *("bagging_temperature", "mvs_reg", "pos_bagging_fraction", "neg_bagging_fraction"),
+    *("fair_c", "tweedie_variance_power", "focal_gamma", "focal_alpha", "scale_pos_weight"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves", "drop_seed", "mvs_reg")
-_FLAGS = ("first_metric_only", "warm_start", "uniform_drop", "xgboost_dart_mode")
+_FLAGS = ("first_metric_only", "warm_start", "uniform_drop", "xgboost_dart_mode", "is_unbalance")
 _CHOICES = {
     "data_sample_strategy": ("bagging", "goss"),
     "handle_unknown": ("missing", "error"),
@@ -56,7 +57,9 @@ _BOOSTING_TYPES = {
 # What other libraries call our objectives; the values are ours.
 OBJECTIVE_ALIASES = {
     **dict.fromkeys(("binary", "binary:logistic", "binary_crossentropy"), "binary"),
+    "focal": "focal",
     **dict.fromkeys(("multiclass", "softmax", "multi:softprob", "categorical_crossentropy"), "multiclass"),
+    **dict.fromkeys(("multiclassova", "multiclass_ova", "ova", "ovr", "MultiClassOneVsAll"), "multiclassova"),
     **dict.fromkeys(
         ("regression", "regression_l2", "l2", "mse", "squared_error", "mean_squared_error", "reg:squarederror"),
         "regression",
@@ -65,7 +68,15 @@ OBJECTIVE_ALIASES = {
         ("regression_l1", "l1", "mae", "absolute_error", "mean_absolute_error", "reg:absoluteerror"), "regression_l1"
     ),
     **dict.fromkeys(("quantile", "reg:quantileerror"), "quantile"),
+    "huber": "huber",
+    "fair": "fair",
+    **dict.fromkeys(("logcosh", "log_cosh", "LogCosh"), "logcosh"),
+    "expectile": "expectile",
+    **dict.fromkeys(("mape", "mean_absolute_percentage_error", "MAPE"), "mape"),
     **dict.fromkeys(("poisson", "count:poisson"), "poisson"),
+    **dict.fromkeys(("gamma", "reg:gamma"), "gamma"),
+    **dict.fromkeys(("tweedie", "reg:tweedie"), "tweedie"),
+    **dict.fromkeys(("cross_entropy", "xentropy", "reg:logistic", "CrossEntropy"), "cross_entropy"),
     **dict.fromkeys(("lambdarank", "rank:ndcg"), "lambdarank"),
 }
 
@@ -146,7 +157,7 @@ def check_types(parameters: Mapping[str, Any]) -> None:
         raise TypeError(f'early_stopping must be True, False or "auto", got {asked!r}.')
     check_scoring(parameters.get("scoring"))
     for name in _FLAGS:
-        if not isinstance(parameters[name], bool | np.bool_):
+        if not isinstance(parameters.get(name, False), bool | np.bool_):
             raise TypeError(f"{name} must be True or False, got {parameters[name]!r}.")
     for name, choices in _CHOICES.items():
         value = parameters[name]
@@ -156,10 +167,9 @@ def check_types(parameters: Mapping[str, Any]) -> None:
 
 
 def _check_ranges(parameters: Mapping[str, Any]) -> None:
-    for name in ("validation_fraction", "alpha"):
-        value = parameters.get(name)
-        if value is not None and not 0 < value < 1:
-            raise ParameterError(f"{name}={value!r} is out of range: it must be above 0 and below 1.")
+    share = parameters["validation_fraction"]
+    if share is not None and not 0 < share < 1:
+        raise ParameterError(f"validation_fraction={share!r} is out of range: it must be above 0 and below 1.")
     rounds = parameters["early_stopping_rounds"]
     if rounds is not None and rounds < 1:
         raise ParameterError(f"early_stopping_rounds={rounds!r} is out of range: it must be at least 1.")

@@ -71,7 +71,8 @@ def watched_metrics(eval_metric: Any, model: WatchedModel, example: Callable[[],
             _require_new_names(found, metrics)
         else:
             name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
-            found = metrics_for([name], objective_alpha=objective.alpha, eval_at=model.eval_at)
+            alpha, constants = objective.alpha, objective.constants
+            found = metrics_for([name], objective_alpha=alpha, eval_at=model.eval_at, constants=constants)
             model.require_fit(found)
         metrics.update((metric.name, metric) for metric in found if metric.name not in metrics)
     return list(metrics.values())

@@ -63,7 +63,8 @@ class WatchedModel:
                 raise ValueError(
                     "scoring='loss' needs a loss, and a custom objective has none: set eval_metric instead."
                 )
-            return metrics_for([default_metric(self.objective.name)], objective_alpha=self.objective.alpha, eval_at=())
+            names, alpha = [default_metric(self.objective.name)], self.objective.alpha
+            return metrics_for(names, objective_alpha=alpha, eval_at=(), constants=self.objective.constants)
         scorer = _scorer_named(scoring) if isinstance(scoring, str) else scoring
         return [self._metric(scorer, _name(scoring))]
 

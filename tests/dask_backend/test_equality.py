@@ -86,6 +86,31 @@ def poisson_with_first_scores() -> FitCase:
     return DMLGBMRegressor(objective="poisson", n_estimators=4), {"X": X, "y": counts, "init_score": first}
 
 
+def relative_errors_with_whole_weights() -> FitCase:
+    estimator, arguments = absolute_loss_with_whole_weights()
+    return estimator.set_params(objective="mape"), {**arguments, "y": 20.0 + 3.0 * arguments["y"]}
+
+
+def expectiles_of_rows_set_aside() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMRegressor(objective="expectile", alpha=0.8, n_estimators=30, early_stopping=True)
+    return estimator.set_params(early_stopping_rounds=2, learning_rate=0.5), {"X": X, "y": pd.Series(z)}
+
+
+def unbalanced_classes() -> FitCase:
+    """Class counts are those of all partitions."""
+    X, z = frame_and_signal()
+    weight = pd.Series(np.random.default_rng(5).uniform(0.5, 2.0, N_ROWS))
+    estimator = DMLGBMClassifier(n_estimators=5, is_unbalance=True)
+    return estimator, {"X": X, "y": pd.Series(np.where(z > 1.5, "yes", "no")), "sample_weight": weight}
+
+
+def one_against_all() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMClassifier(objective="multiclassova", n_estimators=3, is_unbalance=True)
+    return estimator, {"X": X, "y": pd.Series(np.digitize(z, [0, 1, 2]))}
+
+
 def few_bins_level_by_level() -> FitCase:
     X, z = frame_and_signal()
     estimator = DMLGBMRegressor(
@@ -283,6 +308,10 @@ CASES: list[Callable[[], FitCase]] = [
     regression_with_sampling,
     absolute_loss,
     poisson_with_first_scores,
+    relative_errors_with_whole_weights,
+    expectiles_of_rows_set_aside,
+    unbalanced_classes,
+    one_against_all,
     few_bins_level_by_level,
     listed_categories,
     plain_array,

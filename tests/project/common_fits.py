@@ -89,8 +89,10 @@ def _several_classes() -> list[Model]:
     models = [
         _classifier(eval_metric=["multi_logloss", "mcc", "auc_ovr"]).fit(x, _grades(x), eval_set=[(x, _grades(x))]),
         _classifier(subsample=0.7, subsample_freq=1).fit(x, _grades(x), sample_weight=1.0 + (x[:, 0] > 0)),
+        _classifier(objective="multiclassova").fit(x, _grades(x)),
     ]
     models[0].predict_proba(x)
+    models[-1].predict_proba(x)
     return models
 
 
@@ -98,8 +100,8 @@ def _losses() -> list[Model]:
     x = _table()
     y = _target(x)
     models = []
-    for objective in ("regression", "regression_l1", "quantile", "poisson"):
-        target = np.abs(y).round() if objective == "poisson" else y
+    for objective in (*("regression", "regression_l1", "quantile", "poisson"), *("huber", "fair", "mape", "tweedie")):
+        target = np.abs(y).round() if objective in ("poisson", "tweedie") else y
         for weight in (None, 1.0 + (x[:, 0] > 0)):
             model = _regressor(objective=objective, eval_metric=["rmse", "l1", "r2"])
             models.append(model.fit(x, target, sample_weight=weight, eval_set=[(x, target)]))

@@ -28,6 +28,20 @@ def classes_with_weights() -> Case:
     return estimator, table, {"y": "label", "sample_weight": "weight"}, {}
 
 
+def unbalanced_classes() -> Case:
+    X = mixed_frame()
+    table = X.assign(late=signal(X) > np.quantile(signal(X), 0.9))
+    estimator = DMLGBMClassifier(objective="focal", is_unbalance=True, n_estimators=4, num_leaves=7)
+    return estimator, table, {"y": "late"}, {}
+
+
+def relative_errors() -> Case:
+    X = mixed_frame()
+    table = X.assign(amount=20.0 + signal(X), weight=np.resize([1.0, 3.0, 2.0], N_ROWS))
+    estimator = DMLGBMRegressor(objective="mape", n_estimators=4, num_leaves=7)
+    return estimator, table, {"y": "amount", "sample_weight": "weight"}, {}
+
+
 def numbers_with_rows_set_aside() -> Case:
     X = mixed_frame()
     estimator = DMLGBMRegressor(
@@ -79,6 +93,8 @@ def locally(case: Case) -> Any:
         queries_across_partitions,
         dropout_and_rows_of_large_gradients,
         random_forest,
+        unbalanced_classes,
+        pytest.param(relative_errors, marks=pytest.mark.slow),
         pytest.param(numbers_with_rows_set_aside, marks=pytest.mark.slow),
     ],
     ids=lambda case: case.__name__,

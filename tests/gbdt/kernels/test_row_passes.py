@@ -30,13 +30,17 @@ def made_table(generator: np.random.Generator) -> tuple[Table, npt.NDArray[np.fl
     return Table(columns, N_ROWS), (values[0] * values[1] > 0.0).astype(np.float64)
 
 
-@pytest.mark.parametrize("objective", ["regression", "binary", "poisson"])
+OBJECTIVES = ["regression", "binary", "poisson", "huber", "expectile", "fair", "logcosh", "tweedie", "gamma", "focal"]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("in_bag", [False, True])
 def test_passes_of_a_grower_are_those_of_the_loop(objective: str, n_threads: int, weighted: bool, in_bag: bool) -> None:
     generator = np.random.default_rng(3)
     table, target = made_table(generator)
+    target += objective == "gamma"
     weight = generator.uniform(0.5, 2.0, N_ROWS) if weighted else None
     loss = objective_for(ObjectiveSettings(objective), target=target, weight=weight, group_starts=None)
     parameters = TrainParameters(num_leaves=15)

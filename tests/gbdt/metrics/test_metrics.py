@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
 from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
+from dmlgbm.gbdt.objectives.factory import OBJECTIVE_NAMES
 from tests.reference import metrics as naive
 
 FloatArray = npt.NDArray[np.float64]
@@ -277,9 +278,7 @@ def test_names_aliases_and_positions() -> None:
     assert [found.higher_is_better for found in metrics] == [False, True, True, True, True, True]
 
 
-@pytest.mark.parametrize(
-    "objective", ["binary", "multiclass", "regression", "regression_l1", "quantile", "poisson", "lambdarank"]
-)
+@pytest.mark.parametrize("objective", OBJECTIVE_NAMES)
 def test_every_objective_has_a_default_metric(objective: str) -> None:
     assert metrics_for([default_metric(objective)], objective_alpha=ALPHA, eval_at=[1])
 

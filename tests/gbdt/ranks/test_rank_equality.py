@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dmlgbm.collectives.joining.launch import run_processes
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.objectives.binary import Balance
 from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
 from dmlgbm.gbdt.ranks.rank import RankData, RankTask, train_rank
 from tests.reference.rank_fits import Deal, Fit, even_deal, every_kind_of_column, over_ranks, random_deal
@@ -25,6 +26,16 @@ OBJECTIVES = {
     "regression_l1": ObjectiveSettings("regression_l1"),
     "quantile": ObjectiveSettings("quantile", alpha=0.8),
     "poisson": ObjectiveSettings("poisson"),
+    "huber": ObjectiveSettings("huber"),
+    "fair": ObjectiveSettings("fair"),
+    "logcosh": ObjectiveSettings("logcosh"),
+    "expectile": ObjectiveSettings("expectile"),
+    "mape": ObjectiveSettings("mape"),
+    "gamma": ObjectiveSettings("gamma"),
+    "tweedie": ObjectiveSettings("tweedie"),
+    "cross_entropy": ObjectiveSettings("cross_entropy"),
+    "focal": ObjectiveSettings("focal", n_classes=2, balance=Balance(is_unbalance=True)),
+    "multiclassova": ObjectiveSettings("multiclassova", n_classes=3, balance=Balance(is_unbalance=True)),
     "lambdarank": ObjectiveSettings("lambdarank"),
     "custom": ObjectiveSettings(lambda target, score: (score - target, np.ones_like(score))),
 }
@@ -72,6 +83,11 @@ def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int
         "binary": noisy > 0,
         "multiclass": np.digitize(noisy, [-1.0, 1.0]),
         "poisson": random.poisson(np.exp(0.3 * signal)),
+        "gamma": np.exp(0.3 * noisy),
+        "tweedie": random.poisson(np.exp(0.3 * signal)),
+        "cross_entropy": np.clip(0.5 + 0.2 * noisy, 0.0, 1.0),
+        "focal": noisy > 1.5,
+        "multiclassova": np.digitize(noisy, [-1.0, 1.0]),
         "lambdarank": np.clip(np.round(noisy), 0, 4),
     }
     starts = np.append(np.arange(0, n_rows, 20), n_rows) if objective == "lambdarank" else None
@@ -119,7 +135,7 @@ def test_every_objective(objective: str, n_ranks: int, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("options", SETTINGS)
-@pytest.mark.parametrize("objective", ["binary", "multiclass", "quantile"])
+@pytest.mark.parametrize("objective", ["binary", "multiclass", "quantile", "mape"])
 def test_every_setting(objective: str, options: str, mode: str) -> None:
     random = np.random.default_rng(5)
     weight = random.integers(0, 3, N_ROWS) * random.random(N_ROWS)
@@ -160,6 +176,14 @@ def test_nothing_to_split(mode: str) -> None:
 def test_first_scores_of_the_user(mode: str) -> None:
     fit = make_fit("binary", {}, init_score=np.random.default_rng(2).normal(size=(1, N_ROWS)))
     check_equal(fit, even_deal(N_ROWS, 3), tree_learner=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_of_relative_errors_have_one_unit_everywhere(mode: str) -> None:
+    """Targets of one rank are a million times those of another."""
+    fit = make_fit("mape", {})
+    target = (20.0 + fit.rows.target) * np.geomspace(1.0, 1e6, N_ROWS)
+    check_equal(replace(fit, rows=replace(fit.rows, target=target)), even_deal(N_ROWS, 3), tree_learner=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
