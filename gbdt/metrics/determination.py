@@ -60,4 +60,7 @@ class RSquared(SummedMetric):
         variance = squares_by_weight - (above - below) ** 2
         if variance <= squares_by_weight >> _ROUNDING_BITS:
             return 0.0 if errors else 1.0
-        return (variance - errors_by_weight) / variance
+        try:
+            return (variance - errors_by_weight) / variance
+        except OverflowError:  # predictions that are beyond all measure
+            return -math.inf

@@ -35,6 +35,7 @@ _ROW_METRICS: dict[str, RowMean] = {
     "poisson": RowMean("poisson", row_losses.poisson_deviance),
 }
 
+# Metrics of which more is better, and less.
 _HIGHER = [
     Metric("auc", area_under_curve.area_under_curve, True, needs=Needs.ONE_PREDICTION, instead="auc_ovr or auc_ovo"),
     Metric("auc_ovr", area_under_curve.one_against_rest, True, needs=Needs.SEVERAL_CLASSES, instead="auc"),
@@ -43,7 +44,9 @@ _HIGHER = [
     Metric("aucpr", precision_recall.interpolated_area, True, needs=Needs.ONE_PREDICTION, instead="average_precision"),
     Metric("accuracy", RowMean("accuracy", class_losses.is_right, several_classes=None), True, needs=Needs.CLASSES),
     Metric(
-        *("f1", ConfusionMetric(confusion_counts.f1), True),
+        "f1",
+        ConfusionMetric(confusion_counts.f1),
+        True,
         needs=Needs.TWO_CLASSES,
         instead="f1_macro, f1_micro or f1_weighted for more classes",
     ),
@@ -58,7 +61,9 @@ _LOWER = [
     Metric("brier", RowMean("brier", class_losses.brier_loss, several_classes=None), False, needs=Needs.CLASSES),
     Metric("calibration_error", CalibrationError(), False, needs=Needs.CLASSES),
     Metric(
-        *("rmsle", RootRowMean("rmsle", row_losses.squared_log_error), False),
+        "rmsle",
+        RootRowMean("rmsle", row_losses.squared_log_error),
+        False,
         needs=Needs.ONE_PREDICTION,
         targets_above=-1.0,
     ),

@@ -25,7 +25,8 @@ _BLOCK_ROWS = 16384
 
 # As in scikit-learn's log_loss; for Poisson it keeps a prediction that underflowed from an infinite loss.
 _SMALLEST_PREDICTION = float(np.finfo(np.float64).eps)
-# What a prediction of -1 or below counts as where 1 + prediction has a logarithm: XGBoost's limit.
+# What a prediction of -1 or below counts as, so that early stopping can compare: the limit of XGBoost's objective for
+# squared logarithmic error, whose metric has no value there.
 _LEAST_TO_LOG = -1.0 + 1e-6
 
 

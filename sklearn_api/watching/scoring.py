@@ -147,7 +147,10 @@ def _scorer_named(name: str) -> Callable[..., float]:
 
 def _takes_weight(scorer: Callable[..., Any]) -> bool:
     # A scorer of make_scorer hands weights on to its function, which may know none.
-    parameters = inspect.signature(getattr(scorer, "_score_func", scorer)).parameters.values()
+    try:
+        parameters = inspect.signature(getattr(scorer, "_score_func", scorer)).parameters.values()
+    except ValueError:  # compiled functions may have none
+        return False
     return any(each.name == "sample_weight" or each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
 
 

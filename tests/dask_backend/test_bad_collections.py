@@ -179,6 +179,28 @@ def test_evaluation_set_lacking_a_column_is_named() -> None:
         DMLGBMClassifier(n_estimators=2).fit(X, y, eval_set=[(X[["a"]], y)])
 
 
+@pytest.mark.parametrize(
+    ("eval_metric", "message"),
+    [
+        ("f1", "eval_metric='f1' needs a classifier of two classes"),
+        ("neg_log_loss", "eval_metric='neg_log_loss' needs predict_proba, which DMLGBMRegressor does not have"),
+        ("rmsle", "eval_metric='rmsle' needs targets above -1, but the evaluation set 'valid_0' has one of -3:"),
+    ],
+)
+def test_metric_that_is_not_for_the_model_or_its_targets_is_refused(eval_metric: str, message: str) -> None:
+    watched = target() * 0.0
+    watched.iloc[[20, 70]] = [-2.0, -3.0]
+    rows, iterations = in_partitions(frame(), 3), []
+    with pytest.raises(ValueError, match=message):
+        DMLGBMRegressor(n_estimators=2, eval_metric=eval_metric).fit(
+            rows,
+            in_partitions(target(), 3),
+            eval_set=[(rows, in_partitions(watched, 3))],
+            callbacks=[lambda state: iterations.append(state.iteration)],
+        )
+    assert iterations == []
+
+
 def test_other_collections_are_refused() -> None:
     with pytest.raises(TypeError, match=r"dask\.dataframe\.DataFrame and dask\.array\.Array"):
         DMLGBMRegressor().fit(in_partitions(frame(), 3)["a"], in_partitions(target(), 3))

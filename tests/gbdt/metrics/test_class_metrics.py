@@ -270,6 +270,10 @@ def test_r2_of_equal_targets_is_one_or_nothing() -> None:
             assert value("r2", (y, y + 0.01, own)) == 0.0
 
 
+def test_r2_of_predictions_beyond_all_measure_is_minus_infinity() -> None:
+    assert value("r2", (np.array([0.0, 1e-100]), np.array([1e150, 0.0]), None)) == -math.inf
+
+
 def test_rmsle_takes_predictions_of_minus_one_as_just_above_and_keeps_small_numbers() -> None:
     worst = math.log1p(3.0) - math.log(1e-6)
     assert value("rmsle", (np.array([3.0]), np.array([-7.0]), None)) == pytest.approx(worst, rel=1e-9)
