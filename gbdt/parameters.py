@@ -48,6 +48,8 @@ class TrainParameters:
     max_cat_threshold: int = 24
     max_cat_to_onehot: int = 4
     min_data_per_group: int = 100
+    monotone_constraints: tuple[int, ...] | None = None  # of each column: 1, -1 or 0
+    monotone_constraints_method: Literal["basic", "intermediate"] = "basic"
     precision: Literal["auto", "fast", "exact"] = "auto"
     early_stopping_rounds: int | None = None
     early_stopping_min_delta: float = 0.0
@@ -62,6 +64,7 @@ class TrainParameters:
         _require(2 <= self.num_leaves <= 131_072, "num_leaves", self.num_leaves, "between 2 and 131072")
         _require(self.max_depth == -1 or self.max_depth > 0, "max_depth", self.max_depth, "-1 (no limit) or at least 1")
         _require_choice("grow_policy", self.grow_policy, ("leafwise", "depthwise"))
+        _require_choice("monotone_constraints_method", self.monotone_constraints_method, ("basic", "intermediate"))
         _require_choice("precision", self.precision, ("auto", "fast", "exact"))
         for name in ("min_child_samples", "subsample_freq", "min_data_per_group", "max_cat_to_onehot"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")

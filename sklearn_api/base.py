@@ -178,17 +178,19 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         learnt_from, watched = fit.training, fit.watched
         if parameters.train.early_stopping_rounds is not None and not watched:
             learnt_from, watched = self._set_aside(fit.training, parameters.train.seed)
+        columns = Columns.of(fit.training.table)
+        parameters = parameters.for_table(learnt_from.n_rows, columns)
         warn_of_cluster_parameters(self)
         warn_of_unused_metric(settings.eval_metric, watched)
         result = train_booster(
-            parameters.for_rows(learnt_from.n_rows),
+            parameters,
             objective,
             learnt_from,
             watched,
             fit.start,
             eval_metric=settings.eval_metric,
             eval_at=getattr(self, "eval_at", ()),
-            scorers=scorer_metrics(self, objective, Columns.of(fit.training.table), fit.classes),
+            scorers=scorer_metrics(self, objective, columns, fit.classes),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
             binner=fit.binner,

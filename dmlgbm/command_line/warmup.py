@@ -164,6 +164,11 @@ def _row_and_feature_samples() -> None:
     _regressor(**sampled, subsample_for_bin=100, early_stopping=True).fit(features, target)
 
 
+def _monotone_constraints() -> None:
+    features, target = _rows()
+    _regressor(monotone_constraints=[1] * features.shape[1]).fit(features, target)
+
+
 def _exact_precision() -> None:
     features, target = _rows()
     _classifier(precision="exact").fit(features, target > 0)
@@ -271,6 +276,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "categories": _categories,
     "sparse columns": _sparse_columns,
     "samples of rows and features": _row_and_feature_samples,
+    "monotone constraints": _monotone_constraints,
     "exact precision, growth by level": _exact_precision,
     "more than 255 bins": _wide_bins,
     "more than 255 leaves": _many_leaves,

@@ -21,6 +21,7 @@ from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
+from dmlgbm.gbdt.growth.feature_rules import steps_in_order
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import newton_steps_of, percentile_values, step_rules
 from dmlgbm.gbdt.growth.quantisation import coarsest_level, quantise
@@ -190,6 +191,8 @@ class BoostingRun:
     def _finished(self, grower: Grower, batch: _Batch, request: TreeRequest, grown: GrownTree) -> Tree:
         """The tree with its values, which is added to the scores of all rows."""
         steps = grown.added or self._leaf_steps(batch, request, grown)
+        if self.parameters.monotone_constraints is not None:
+            steps = steps_in_order(grown, steps, self.parameters.reg_lambda)
         if is_chance(grown, request.steps):
             return tree_without_splits(grown, steps.hessians)
         if grown.added is None:

@@ -6,7 +6,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
-from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.layout import NO_BOUNDS, Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.output_bounds import bounded_score, bounded_split_score
 from dmlgbm.gbdt.kernels.sorting import order_ends_by_key
 from dmlgbm.gbdt.kernels.split_scores import score_to_beat, split_score, unpacked
 
@@ -61,6 +62,9 @@ def search_categories(
     min_group = 0 if one_against_rest else rules[0].min_rows_per_group
     l1 = rules[0].l1
     l2 = rules[0].l2 + (0.0 if one_against_rest else rules[0].category_l2)
+    is_bounded = rules[0].bounds != NO_BOUNDS
+    bounds = (nodes[node].lower, nodes[node].upper)
+    unsplit = bounded_score(rules, nodes, node) if is_bounded else 0.0
     for direction in range(1 if one_against_rest else 2):
         gradient, hessian, count, group = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
         for k in range(longest):
@@ -78,7 +82,13 @@ def search_categories(
                 continue
             group = np.int64(0)
             right = float(node_sums[0] - gradient)
-            gain = split_score(float(gradient), float(hessian), right, float(right_hessian), l1, l2)
+            if is_bounded:
+                gain = bounded_split_score(
+                    float(gradient), float(hessian), right, float(right_hessian), l1, l2, bounds, 0.0
+                )
+                gain -= unsplit
+            else:
+                gain = split_score(float(gradient), float(hessian), right, float(right_hessian), l1, l2)
             if gain > score_to_beat(nodes, node, feature):
                 nodes[node].gain = gain
                 nodes[node].feature = feature

@@ -135,9 +135,21 @@ SPLIT_RULES = np.dtype(
         ("min_rows_per_group", np.int64),
         ("features_per_node", np.int64),
         ("node_key", np.uint64),
+        ("bounds", np.int64),  # how a split at a constrained feature bounds its children, or NO_BOUNDS
     ]
 )
 """What a split must fulfil, in the integer units of the current tree."""
+
+NO_BOUNDS, BOUNDS_IN_THE_MIDDLE, BOUNDS_OF_THE_OTHER = range(3)
+
+FEATURE_RULES = np.dtype(
+    [
+        ("direction", np.int64),  # 1: what comes out must not fall as values grow; -1: must not rise; 0: either
+    ]
+)
+"""What holds for the splits at one feature."""
+
+NO_FEATURE_RULES = np.zeros(0, FEATURE_RULES)
 
 LEAF, CLAIMED, SPLIT = 1, 2, 3
 
@@ -160,6 +172,8 @@ NODE = np.dtype(
         ("left_hessian", np.int64),
         ("left_count", np.int64),
         ("n_categories", np.int64),  # length of the node's row in the table of categories that go left
+        ("lower", np.float64),  # where there are bounds: the least that the node may give out
+        ("upper", np.float64),
     ]
 )
 """A node of the tree being grown, with its best split."""
@@ -170,6 +184,7 @@ class TreeNodes(NamedTuple):
 
     nodes: RecordArray  # NODE
     categories: npt.NDArray[np.int32]  # [node, category]: those that go left
+    feature_rules: RecordArray = NO_FEATURE_RULES  # FEATURE_RULES [feature], or nothing where there are none
 
 
 class NodeRows(NamedTuple):

@@ -14,6 +14,7 @@ from dmlgbm.gbdt.kernels.compiler import bits_from_float, borrowed, float_from_b
 from dmlgbm.gbdt.kernels.layout import (
     CLAIMED,
     LEAF,
+    NO_BOUNDS,
     SPLIT,
     Buffers,
     PackedGradients,
@@ -23,6 +24,7 @@ from dmlgbm.gbdt.kernels.layout import (
     TreeNodes,
 )
 from dmlgbm.gbdt.kernels.leaf_expansion import create_children, may_split
+from dmlgbm.gbdt.kernels.output_bounds import bound_children
 from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
 from dmlgbm.gbdt.kernels.tree_growth import replay_in_order
 
@@ -102,6 +104,8 @@ def enter_children(space: RoundSpace, k: int) -> bool:
     """Enter the children of the leaf picked as number k with their slots; whether histograms are needed at all."""
     nodes, rules, node, left = space.tree.nodes, space.rules, space.leaves.picked[k], space.leaves.lefts[k]
     create_children(nodes, node, left)
+    if rules[0].bounds != NO_BOUNDS:
+        bound_children(rules, space.tree, node, left)
     smaller, larger = smaller_and_larger(nodes, node, left)
     if not may_split(rules, nodes, larger) or space.leaves.counters[IS_LAST_ROUND] == 1:
         return False

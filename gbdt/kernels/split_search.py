@@ -13,7 +13,8 @@ import numpy.typing as npt
 from dmlgbm.gbdt.kernels.category_search import search_categories
 from dmlgbm.gbdt.kernels.compiler import add_up_fours, borrowed, inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
-from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.layout import NO_BOUNDS, Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.output_bounds import bounded_score
 from dmlgbm.gbdt.kernels.sorting import order_by_key
 from dmlgbm.gbdt.kernels.split_scores import packed_word, score, score_to_beat
 from dmlgbm.gbdt.kernels.threshold_search import LAST_BITS, bar_to_pass, search_numeric
@@ -118,11 +119,14 @@ def unsplit_score(rules: RecordArray, nodes: RecordArray, node: int) -> float:
 
 @inlined
 def begin_search(rules: RecordArray, nodes: RecordArray, node: int) -> None:
-    """Set the score that a split of the node must exceed."""
+    """Set the score that a split of the node must exceed; in a tree with bounds, the gain."""
     unsplit = unsplit_score(rules, nodes, node)
+    if rules[0].bounds != NO_BOUNDS:
+        unsplit = max(unsplit, abs(bounded_score(rules, nodes, node)))
     # Neither what rounded gradients could gain by chance nor what the last bits of a float say is a split.
     by_chance = rules[0].rounding_gain * float(nodes[node].count) / (float(nodes[node].hessian) + rules[0].l2)
-    nodes[node].gain = unsplit + max(rules[0].min_gain, by_chance, unsplit * LAST_BITS)
+    least = max(rules[0].min_gain, by_chance, unsplit * LAST_BITS)
+    nodes[node].gain = unsplit + least if rules[0].bounds == NO_BOUNDS else least
     nodes[node].feature = -1
 
 
@@ -162,12 +166,14 @@ def search_features(
             bar = bar_to_pass(rules, packing, total, score_to_beat(nodes, node, np.int64(-1)))
         if layout[feature].categorical == 1:
             search_categories(layout, packing, rules, packed, node_sums, feature, buffers, tree, node)
-        elif not search_numeric(layout, packing, rules, packed, node_sums, feature, buffers, nodes, node, bar):
+        elif not search_numeric(layout, packing, rules, packed, node_sums, feature, buffers, tree, node, bar):
             usable[feature] = HOPELESS
 
 
 @inlined
 def end_search(rules: RecordArray, nodes: RecordArray, node: int) -> None:
     """Turn the best score into a gain; it is -1 when no split is allowed or gains enough."""
-    found = nodes[node].feature >= 0
-    nodes[node].gain = nodes[node].gain - unsplit_score(rules, nodes, node) if found else _NO_SPLIT
+    if nodes[node].feature < 0:
+        nodes[node].gain = _NO_SPLIT
+    elif rules[0].bounds == NO_BOUNDS:
+        nodes[node].gain -= unsplit_score(rules, nodes, node)

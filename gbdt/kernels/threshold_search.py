@@ -11,9 +11,10 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel, multiply_add
+from dmlgbm.gbdt.kernels.compiler import bits_from_float, borrowed, float_from_bits, inlined, kernel, multiply_add
 from dmlgbm.gbdt.kernels.elementwise_math import float_of_count
-from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
+from dmlgbm.gbdt.kernels.layout import NO_BOUNDS, Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.output_bounds import bounded_score, bounded_split_score
 from dmlgbm.gbdt.kernels.split_scores import packed_word, score_to_beat, split_score, unpacked
 
 # No threshold gains enough; no threshold leaves enough rows and hessian on both sides, nor will any in the nodes below.
@@ -27,6 +28,7 @@ _SIGN = np.uint64(1 << 63)
 _BINS_WORTH_SCANNING = 32
 # G / S, excess, S and slack in the words of `bar_to_pass`; where excess is 0, everything may pass.
 Bar: TypeAlias = tuple[float, float, float, float]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 @inlined
@@ -167,6 +169,24 @@ def best_packed_threshold(
     return best + lowest if best >= 0 else best
 
 
+@inlined
+def admissible_wide_range(
+    rules: RecordArray, node_sums: tuple[int, int, int], aside: tuple[int, int, int], n_thresholds: int, sums: IntArray
+) -> tuple[int, int]:
+    """As `admissible_range`, for running sums in three planes."""
+    hessian, count = sums[2], sums[3]
+    least_rows, least_hessian = rules[0].min_rows - aside[2], rules[0].min_hessian - aside[1]
+    lowest = 0
+    while lowest < n_thresholds and (count[lowest] < least_rows or hessian[lowest] < least_hessian):
+        lowest += 1
+    most_rows = node_sums[2] - aside[2] - rules[0].min_rows
+    most_hessian = node_sums[1] - aside[1] - rules[0].min_hessian
+    beyond = n_thresholds
+    while beyond > lowest and (count[beyond - 1] > most_rows or hessian[beyond - 1] > most_hessian):
+        beyond -= 1
+    return lowest, beyond
+
+
 @kernel
 def best_wide_threshold(
     rules: RecordArray,
@@ -178,19 +198,10 @@ def best_wide_threshold(
     least_gain: float,
 ) -> int:
     """As `best_packed_threshold`, for running sums in three planes."""
-    gradient, hessian, count = sums[1], sums[2], sums[3]
-    least_rows, least_hessian = rules[0].min_rows - aside[2], rules[0].min_hessian - aside[1]
-    lowest = 0
-    while lowest < n_thresholds and (count[lowest] < least_rows or hessian[lowest] < least_hessian):
-        lowest += 1
-    most_rows = node_sums[2] - aside[2] - rules[0].min_rows
-    most_hessian = node_sums[1] - aside[1] - rules[0].min_hessian
-    beyond = n_thresholds
-    while beyond > lowest and (count[beyond - 1] > most_rows or hessian[beyond - 1] > most_hessian):
-        beyond -= 1
+    lowest, beyond = admissible_wide_range(rules, node_sums, aside, n_thresholds, sums)
     if lowest == beyond:
         return _HOPELESS
-    own_gradients, own_hessians, own_gains = gradient[lowest:beyond], hessian[lowest:beyond], gains[lowest:beyond]
+    own_gradients, own_hessians, own_gains = sums[1, lowest:beyond], sums[2, lowest:beyond], gains[lowest:beyond]
     left_over, right_over = aside[0], node_sums[0] - aside[0]
     left_hessian_over, right_hessian_over = aside[1], node_sums[1] - aside[1]
     l1, l2 = rules[0].l1, rules[0].l2
@@ -207,6 +218,56 @@ def best_wide_threshold(
     return best + lowest if best >= 0 else best
 
 
+@kernel
+def best_bounded_threshold(
+    rules: RecordArray,
+    packing: RecordArray,
+    packed: bool,
+    node_sums: tuple[int, int, int],
+    aside: tuple[int, int, int],
+    n_thresholds: int,
+    buffers: Buffers,
+    tree: TreeNodes,
+    node: int,
+    feature: int,
+) -> int:
+    """As the two above, in a tree with bounds; scores may be negative there, and what is compared are gains.
+
+    What a split removes within bounds is at most what it removes without: where no threshold is above the bar without
+    bounds, none is with them.
+    """
+    rules, packing, buffers, tree = borrowed((rules, packing, buffers, tree))
+    nodes, sums, gains = tree.nodes, buffers.sums, buffers.gains
+    least, unsplit = score_to_beat(nodes, node, feature), bounded_score(rules, nodes, node)
+    if packed:
+        total, word_aside = packed_word(packing, node_sums), packed_word(packing, aside)
+        words = sums[0, :n_thresholds]
+        lowest, beyond = admissible_range(rules, packing, total, word_aside, words)
+        if lowest >= beyond:
+            return _HOPELESS
+        bar = bar_to_pass(rules, packing, total, least + unsplit)
+        if not any_above(rules, packing, bar, word_aside, words[lowest : lowest + (beyond - lowest + 3 & ~3)]):
+            return _NOT_BETTER
+        for b in range(lowest, beyond):
+            sums[1, b], sums[2, b], sums[3, b] = unpacked(packing, words[b])
+    else:
+        lowest, beyond = admissible_wide_range(rules, node_sums, aside, n_thresholds, sums)
+        if lowest >= beyond:
+            return _HOPELESS
+    own_gradients, own_hessians, own_gains = sums[1, lowest:beyond], sums[2, lowest:beyond], gains[lowest:beyond]
+    bounds = (nodes[node].lower, nodes[node].upper)
+    direction = float(tree.feature_rules[feature].direction)
+    for b in range(own_gains.size):
+        left, left_hessian = own_gradients[b] + aside[0], own_hessians[b] + aside[1]
+        both = bounded_split_score(
+            float(left), float(left_hessian), float(node_sums[0] - left), float(node_sums[1] - left_hessian),
+            rules[0].l1, rules[0].l2, bounds, direction,
+        )  # fmt: skip
+        own_gains[b] = both - unsplit
+    best = first_above(own_gains, least)
+    return best + lowest if best >= 0 else best
+
+
 @inlined
 def search_numeric(
     layout: RecordArray,
@@ -216,12 +277,12 @@ def search_numeric(
     node_sums: tuple[int, int, int],
     feature: int,
     buffers: Buffers,
-    nodes: RecordArray,
+    tree: TreeNodes,
     node: int,
     bar: Bar,
 ) -> bool:
     """Replace the node's best split if a threshold over these running sums gains more; False if none is admissible."""
-    sums, gains = buffers.sums, buffers.gains
+    sums, gains, nodes = buffers.sums, buffers.gains, tree.nodes
     any_admissible = False
     nothing = (np.int64(0), np.int64(0), np.int64(0))
     total = packed_word(packing, node_sums)
@@ -240,7 +301,11 @@ def search_numeric(
         n_thresholds = last_value + (1 if some_missing and missing_left == 0 else 0)
         aside = missing if missing_left == 1 else nothing
         least = score_to_beat(nodes, node, feature)
-        if packed:
+        if rules[0].bounds != NO_BOUNDS:
+            best = best_bounded_threshold(
+                rules, packing, packed, node_sums, aside, n_thresholds, buffers, tree, node, feature
+            )
+        elif packed:
             best = best_packed_threshold(
                 rules, packing, total, packed_word(packing, aside), sums[0, :n_thresholds], gains, bar, least
             )

@@ -38,6 +38,14 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "max_cat_threshold": ("int", "Most categories on the smaller side of a categorical split."),
     "max_cat_to_onehot": ("int", "Up to this many categories, one is split from the rest."),
     "min_data_per_group": ("int", "Fewest rows of the categories between two splits that are tried."),
+    "monotone_constraints": (
+        "list of int, dict or None",
+        "Of each column, by position or name: 1, scores must not fall as it grows; -1, they must not rise; 0, either.",
+    ),
+    "monotone_constraints_method": (
+        "{'basic', 'intermediate'}",
+        "How much a split at a constrained column leaves to the splits below it; 'intermediate' leaves more.",
+    ),
     "categorical_feature": (
         "'auto' or list",
         "Names, positions or mask of number columns to treat as categories; text and category types are so anyway.",

@@ -33,6 +33,8 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "reg_alpha": ("lambda_l1",),
     "reg_lambda": ("lambda_l2", "l2_regularization"),
     "max_delta_step": ("max_leaf_output", "max_tree_output"),
+    "monotone_constraints": ("monotonic_cst", "monotone_constraint", "mc"),
+    "monotone_constraints_method": ("monotone_constraining_method", "mc_method"),
     "subsample": ("bagging_fraction",),
     "subsample_freq": ("bagging_freq",),
     "colsample_bytree": ("feature_fraction",),

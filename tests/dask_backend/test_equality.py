@@ -100,6 +100,15 @@ def listed_categories() -> FitCase:
     return estimator, {"X": X, "y": pd.Series(z)}
 
 
+def ordered_columns() -> FitCase:
+    X, z = frame_and_signal()
+    constraints = {"number": -1, "whole": 1, "day": 1}
+    return DMLGBMRegressor(objective="quantile", n_estimators=4, monotone_constraints=constraints), {
+        "X": X,
+        "y": pd.Series(z),
+    }
+
+
 def plain_array() -> FitCase:
     X, z = frame_and_signal()
     numbers = X[["number", "whole", "narrow"]].to_numpy()
@@ -206,6 +215,7 @@ CASES: list[Callable[[], FitCase]] = [
     poisson_with_first_scores,
     few_bins_level_by_level,
     listed_categories,
+    ordered_columns,
     plain_array,
     ranking_by_ids,
     ranking_by_sizes,
@@ -272,7 +282,9 @@ def test_cluster_fit_is_the_local_fit(
 
 
 @pytest.mark.parametrize(
-    "case", [multiclass_with_weights, regression_with_sampling, ranking_by_ids], ids=lambda case: case.__name__
+    "case",
+    [multiclass_with_weights, regression_with_sampling, ranking_by_ids, ordered_columns],
+    ids=lambda case: case.__name__,
 )
 def test_dividing_columns_gives_the_local_fit_too(
     client: Client, case: Callable[[], FitCase], local_fits: dict[str, Any]

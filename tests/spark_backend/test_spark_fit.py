@@ -24,7 +24,14 @@ def classes_with_weights() -> Case:
     z = signal(X)
     labels = np.array(["low", "middle", "high"], dtype=object)[np.digitize(z, np.quantile(z, [0.4, 0.8]))]
     table = X.assign(label=labels, weight=np.linspace(0.5, 2, N_ROWS))
-    estimator = DMLGBMClassifier(n_estimators=4, num_leaves=7, subsample=0.7, subsample_freq=1, class_weight="balanced")
+    estimator = DMLGBMClassifier(
+        n_estimators=4,
+        num_leaves=7,
+        subsample=0.7,
+        subsample_freq=1,
+        class_weight="balanced",
+        monotone_constraints={"whole": 1},
+    )
     return estimator, table, {"y": "label", "sample_weight": "weight"}, {}
 
 

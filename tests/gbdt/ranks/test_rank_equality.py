@@ -34,6 +34,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "depthwise": {"grow_policy": "depthwise", "max_depth": 5},
     "fast": {"precision": "fast"},
     "exact": {"precision": "exact", "reg_alpha": 0.1, "reg_lambda": 1.0},
+    "ordered": {"monotone_constraints": (1, -1, 1, *[0] * 4, -1, *[0] * 22)},
+    "ordered loosely": {
+        "monotone_constraints": (-1, 1, 0, 1, *[0] * 6, *[1] * 20),
+        "monotone_constraints_method": "intermediate",
+        "num_leaves": 31,
+    },
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")

@@ -1,0 +1,85 @@
+"""Parameters that speak of columns: what may be written, and what it means for the columns of a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.parameters import ParameterError
+from dmlgbm.sklearn_api.tables.names import column_labels, did_you_mean
+
+Directions: TypeAlias = tuple[int, ...] | Mapping[str, int]
+"""1, -1 or 0 for each column, or for some of them by name."""
+
+MonotoneConstraints: TypeAlias = Sequence[int] | Mapping[str, int] | str | None
+"""The same as users write it."""
+
+_DIRECTIONS = "1 (must not fall), -1 (must not rise) or 0"
+
+
+def checked_directions(value: Any) -> Directions | None:
+    """What `monotone_constraints` says; None if it says nothing of any column."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = _listed(value)
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"monotone_constraints has the key {name!r}: its keys are column names; write a list for columns "
+                    "without names."
+                )
+        named = {str(name): _direction(entry) for name, entry in value.items()}
+        return named if any(named.values()) else None
+    if not isinstance(value, Sequence | np.ndarray) or np.ndim(value) != 1:
+        raise TypeError(f"monotone_constraints must be a list by column or a dict by column name, got {value!r:.80}.")
+    listed = tuple(_direction(entry) for entry in value)
+    return listed if any(listed) else None
+
+
+def directions_of(directions: Directions | None, columns: Columns) -> tuple[int, ...] | None:
+    """The direction of each column of a table."""
+    if directions is None:
+        return None
+    by_column = _by_name(directions, columns) if isinstance(directions, Mapping) else directions
+    if len(by_column) != columns.n_features:
+        raise ParameterError(
+            f"monotone_constraints lists {len(by_column)} columns, but X has {columns.n_features}: give one number for "
+            "each, or a dict by column name."
+        )
+    for position, direction in enumerate(by_column):
+        if direction and columns.categories[position] is not None:
+            label = column_labels(columns.names, "X")(position)
+            raise ParameterError(
+                f"monotone_constraints asks for an order in {label}, whose categories have none: give it 0, or pass "
+                "the column as numbers."
+            )
+    return by_column
+
+
+def _by_name(directions: Mapping[str, int], columns: Columns) -> tuple[int, ...]:
+    if columns.names is None:
+        raise ParameterError("monotone_constraints goes by column names, but X has none: write a list by position.")
+    for name in directions:
+        if name not in columns.names:
+            guess = did_you_mean(name, columns.names)
+            raise ParameterError(f"monotone_constraints names {name!r}, which is not a column of X{guess}.")
+    return tuple(directions.get(name, 0) for name in columns.names)
+
+
+def _listed(text: str) -> list[int]:
+    """Numbers in a text, as XGBoost ("(1,-1)") and LightGBM ("1,-1") take them."""
+    try:
+        return [int(entry) for entry in text.strip().strip("()[]").split(",") if entry.strip()]
+    except ValueError:
+        raise ParameterError(f"monotone_constraints={text!r:.80} is no list of numbers such as '(1,0,-1)'.") from None
+
+
+def _direction(entry: Any) -> int:
+    if isinstance(entry, bool | np.bool_) or not isinstance(entry, int | np.integer) or entry not in (-1, 0, 1):
+        raise ParameterError(f"monotone_constraints has the entry {entry!r}: each one must be {_DIRECTIONS}.")
+    return int(entry)
