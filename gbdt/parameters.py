@@ -50,6 +50,7 @@ class TrainParameters:
     min_data_per_group: int = 100
     monotone_constraints: tuple[int, ...] | None = None  # of each column: 1, -1 or 0
     monotone_constraints_method: Literal["basic", "intermediate"] = "basic"
+    interaction_constraints: tuple[tuple[int, ...], ...] | None = None  # columns that may meet on a way from the root
     precision: Literal["auto", "fast", "exact"] = "auto"
     early_stopping_rounds: int | None = None
     early_stopping_min_delta: float = 0.0

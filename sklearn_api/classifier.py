@@ -15,7 +15,7 @@ from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.dispatch import refuse_client
 from dmlgbm.sklearn_api.fitting import CheckedFit
-from dmlgbm.sklearn_api.parameters.column_rules import MonotoneConstraints
+from dmlgbm.sklearn_api.parameters.column_rules import InteractionConstraints, MonotoneConstraints
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
@@ -78,6 +78,7 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         min_data_per_group: int = 100,
         monotone_constraints: MonotoneConstraints = None,
         monotone_constraints_method: Literal["basic", "intermediate"] = "basic",
+        interaction_constraints: InteractionConstraints = None,
         categorical_feature: CategoricalFeature = "auto",
         handle_unknown: Literal["missing", "error"] = "missing",
         precision: Literal["auto", "fast", "exact"] = "auto",

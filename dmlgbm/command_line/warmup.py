@@ -164,9 +164,10 @@ def _row_and_feature_samples() -> None:
     _regressor(**sampled, subsample_for_bin=100, early_stopping=True).fit(features, target)
 
 
-def _monotone_constraints() -> None:
+def _constraints() -> None:
     features, target = _rows()
     _regressor(monotone_constraints=[1] * features.shape[1]).fit(features, target)
+    _regressor(interaction_constraints="pairwise").fit(features, target)
 
 
 def _exact_precision() -> None:
@@ -276,7 +277,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "categories": _categories,
     "sparse columns": _sparse_columns,
     "samples of rows and features": _row_and_feature_samples,
-    "monotone constraints": _monotone_constraints,
+    "constraints": _constraints,
     "exact precision, growth by level": _exact_precision,
     "more than 255 bins": _wide_bins,
     "more than 255 leaves": _many_leaves,

@@ -12,19 +12,47 @@ from dmlgbm.gbdt.kernels.layout import (
     FEATURE_RULES,
     NO_BOUNDS,
     NO_FEATURE_RULES,
+    NO_GROUPS,
     RecordArray,
 )
 from dmlgbm.gbdt.kernels.output_bounds import put_in_order
 from dmlgbm.gbdt.parameters import TrainParameters
 
+_BITS = 64
 
-def feature_rules(parameters: TrainParameters, features: npt.NDArray[np.int64]) -> RecordArray:
-    """The rules of features, given by their numbers in the original table; nothing where there are none."""
+
+def rules_of_features(
+    parameters: TrainParameters, features: npt.NDArray[np.int64], n_nodes: int
+) -> tuple[RecordArray, npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """What `TreeNodes` hold of features, given by their numbers in the original table."""
+    return directions_of(parameters, features), *groups_of(parameters, features, n_nodes)
+
+
+def directions_of(parameters: TrainParameters, features: npt.NDArray[np.int64]) -> RecordArray:
+    """The rules of features, or nothing where there are none."""
     if parameters.monotone_constraints is None:
         return NO_FEATURE_RULES
     rules = np.zeros(len(features), FEATURE_RULES)
     rules["direction"] = np.array(parameters.monotone_constraints, np.int64)[features]
     return rules
+
+
+def groups_of(
+    parameters: TrainParameters, features: npt.NDArray[np.int64], n_nodes: int
+) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
+    """The groups [node, word] of a tree's nodes, of which the root is in all, and those [feature, word] of features."""
+    groups = parameters.interaction_constraints
+    if groups is None:
+        return NO_GROUPS, NO_GROUPS
+    members = np.concatenate([np.asarray(group, np.int64) for group in groups])
+    owners = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    is_kept = np.isin(members, features)
+    members, owners = np.searchsorted(features, members[is_kept]), owners[is_kept]
+    n_words = -(-len(groups) // _BITS)
+    of_features, of_nodes = np.zeros((len(features), n_words), np.uint64), np.zeros((n_nodes, n_words), np.uint64)
+    np.bitwise_or.at(of_features, (members, owners // _BITS), np.uint64(1) << (owners % _BITS).astype(np.uint64))
+    of_nodes[0] = ~np.uint64(0)
+    return of_nodes, of_features
 
 
 def kind_of_bounds(parameters: TrainParameters) -> int:

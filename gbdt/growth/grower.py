@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.storage_plan import StoragePlan
-from dmlgbm.gbdt.growth.feature_rules import feature_rules
+from dmlgbm.gbdt.growth.feature_rules import rules_of_features
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, label_others
 from dmlgbm.gbdt.growth.row_arrays import RowArrays
@@ -138,7 +138,7 @@ def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int, ar
         tree=TreeNodes(
             np.zeros(n_nodes, NODE),
             np.zeros((n_nodes, parameters.max_cat_threshold), np.int32),
-            feature_rules(parameters, plan.features),
+            *rules_of_features(parameters, plan.features, n_nodes),
         ),
         directions=Directions(np.empty(65_536, np.uint8), np.zeros(0, np.uint8)),
         free_slots=np.empty(n_slots, np.int64),

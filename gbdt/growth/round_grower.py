@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
-from dmlgbm.gbdt.growth.feature_rules import feature_rules
+from dmlgbm.gbdt.growth.feature_rules import rules_of_features
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, label_leaves, leaves_of
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores
 from dmlgbm.gbdt.growth.sampling import chosen_features
@@ -23,7 +23,6 @@ from dmlgbm.gbdt.growth.split_rules import split_rules
 from dmlgbm.gbdt.growth.tree_request import TreeRequest
 from dmlgbm.gbdt.kernels.compiler import for_types_of
 from dmlgbm.gbdt.kernels.layout import (
-    NO_FEATURE_RULES,
     NODE,
     NodeRows,
     RecordArray,
@@ -64,14 +63,16 @@ class GrowingTree:
         parameters: TrainParameters,
         scratch: npt.NDArray[np.uint32] | None = None,
         index: int = 0,
-        rules_of_features: RecordArray = NO_FEATURE_RULES,
+        features: IntArray | None = None,
     ) -> None:
         self.index = index  # among the trees that are grown together
         # Rounds may expand leaves in vain, up to as many again as the tree has.
         self.max_splits = 2 * (parameters.num_leaves - 1)
         n_nodes = 2 * self.max_splits + 1
         categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
-        self.tree = TreeNodes(np.zeros(n_nodes, NODE), categories, rules_of_features)
+        # Who asks only how much room a tree takes knows no features.
+        rules = () if features is None else rules_of_features(parameters, features, n_nodes)
+        self.tree = TreeNodes(np.zeros(n_nodes, NODE), categories, *rules)
         self.words = np.empty((2, n_rows), np.int64)
         self.rows = NodeRows(
             numbers=np.empty(n_rows, np.uint32),
@@ -182,8 +183,8 @@ class RoundGrower:
         self._workers = workers
         self._expander = expander
         scratch = np.empty(dataset.n_rows, np.uint32)
-        rules = feature_rules(parameters, dataset.plan.features)
-        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch, index, rules) for index in range(n_at_once)]
+        features = dataset.plan.features
+        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch, index, features) for index in range(n_at_once)]
         self.rounds = Rounds()
 
     @property

@@ -150,6 +150,7 @@ FEATURE_RULES = np.dtype(
 """What holds for the splits at one feature."""
 
 NO_FEATURE_RULES = np.zeros(0, FEATURE_RULES)
+NO_GROUPS = np.zeros((0, 0), np.uint64)
 
 LEAF, CLAIMED, SPLIT = 1, 2, 3
 
@@ -185,6 +186,9 @@ class TreeNodes(NamedTuple):
     nodes: RecordArray  # NODE
     categories: npt.NDArray[np.int32]  # [node, category]: those that go left
     feature_rules: RecordArray = NO_FEATURE_RULES  # FEATURE_RULES [feature], or nothing where there are none
+    # Groups of features that may meet on a way from the root, a bit each; or no words.
+    groups: npt.NDArray[np.uint64] = NO_GROUPS  # [node, word]: those that hold all features on the way to the node
+    feature_groups: npt.NDArray[np.uint64] = NO_GROUPS  # [feature, word]: those that hold the feature
 
 
 class NodeRows(NamedTuple):

@@ -17,7 +17,14 @@ from dmlgbm.gbdt.kernels.leaf_sharing import share_histogram, share_partition
 from dmlgbm.gbdt.kernels.output_bounds import bound_children
 from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
 from dmlgbm.gbdt.kernels.shared_state import EVERY_ROW, N_FEATURES
-from dmlgbm.gbdt.kernels.split_search import HOPELESS, begin_search, choose_features, end_search, search_features
+from dmlgbm.gbdt.kernels.split_search import (
+    HOPELESS,
+    begin_search,
+    choose_features,
+    end_search,
+    inherit_groups,
+    search_features,
+)
 
 
 @inlined
@@ -135,6 +142,8 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
         create_children(nodes, node, left)
         if rules[0].bounds != NO_BOUNDS:
             bound_children(rules, space.tree, node, left)
+        if space.tree.groups.shape[1] > 0:
+            inherit_groups(space.tree, node, left)
         smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
         larger = 2 * left + 1 - smaller
         parent_slot, parent_packed = nodes[node].slot, nodes[node].count <= packed_rows
@@ -169,7 +178,7 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
                 usable = buffers.usable[child - first_child]
                 if tile == 0:
                     begin_search(rules, nodes, child)
-                    choose_features(rules, features, nodes[child].path, buffers, usable)
+                    choose_features(rules, features, space.tree, child, buffers, usable)
                     if not is_root:
                         leave_out_hopeless(space.hopeless[parent_slot], usable)
                 search_features(

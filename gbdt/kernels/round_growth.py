@@ -25,7 +25,7 @@ from dmlgbm.gbdt.kernels.layout import (
 )
 from dmlgbm.gbdt.kernels.leaf_expansion import create_children, may_split
 from dmlgbm.gbdt.kernels.output_bounds import bound_children
-from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
+from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, inherit_groups, search_features
 from dmlgbm.gbdt.kernels.tree_growth import replay_in_order
 
 # Positions in the array of counters that a tree grown in rounds has.
@@ -106,6 +106,8 @@ def enter_children(space: RoundSpace, k: int) -> bool:
     create_children(nodes, node, left)
     if rules[0].bounds != NO_BOUNDS:
         bound_children(rules, space.tree, node, left)
+    if space.tree.groups.shape[1] > 0:
+        inherit_groups(space.tree, node, left)
     smaller, larger = smaller_and_larger(nodes, node, left)
     if not may_split(rules, nodes, larger) or space.leaves.counters[IS_LAST_ROUND] == 1:
         return False
@@ -135,7 +137,7 @@ def search_child(
     """Find the best split of a child among some features; the node's gain is a score until `adopt_best`."""
     nodes, packing, rules = space.tree.nodes, space.gradients.packing, space.rules
     begin_search(rules, nodes, child)
-    choose_features(rules, space.features, nodes[child].path, buffers, buffers.usable[0])
+    choose_features(rules, space.features, space.tree, child, buffers, buffers.usable[0])
     search_features(
         layout, packing, rules, own_features, buffers.usable[0], planes,
         nodes[child].count <= packing[0].packed_rows, buffers, space.tree, child,

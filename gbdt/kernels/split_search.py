@@ -90,14 +90,66 @@ def load_bins(
 def choose_features(
     rules: RecordArray,
     features: npt.NDArray[np.int64],
+    tree: TreeNodes,
+    node: int,
+    buffers: Buffers,
+    usable: npt.NDArray[np.uint8],
+) -> None:
+    """Mark the features a node may use: all of them, or a sample."""
+    for feature in range(usable.size):
+        usable[feature] = NOT_CHOSEN
+    if tree.groups.shape[1] > 0:
+        choose_allowed_features(rules, features, tree, node, buffers, usable)
+    else:
+        mark_chosen(rules, features, rules[0].features_per_node, tree.nodes[node].path, buffers, usable)
+
+
+@kernel
+def choose_allowed_features(
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    tree: TreeNodes,
+    node: int,
+    buffers: Buffers,
+    usable: npt.NDArray[np.uint8],
+) -> None:
+    """Mark features that are in a group with all those on the way to a node; the others are hopeless below it, too."""
+    rules, features, tree, buffers, usable = borrowed((rules, features, tree, buffers, usable))
+    groups, feature_groups, allowed = tree.groups, tree.feature_groups, buffers.sums[0]
+    n_allowed = np.int64(0)
+    for k in range(features.size):
+        in_common = np.uint64(0)
+        for word in range(groups.shape[1]):
+            in_common |= groups[node, word] & feature_groups[features[k], word]
+        if in_common != np.uint64(0):
+            allowed[n_allowed] = features[k]
+            n_allowed += 1
+        else:
+            usable[features[k]] = HOPELESS
+    # The share of the features that nodes without constraints may use, to the nearest number.
+    n_chosen = (2 * rules[0].features_per_node * n_allowed + features.size) // max(2 * features.size, 1)
+    mark_chosen(rules, allowed[:n_allowed], max(n_chosen, 1), tree.nodes[node].path, buffers, usable)
+
+
+@kernel
+def inherit_groups(tree: TreeNodes, node: int, left: int) -> None:
+    """The groups of a node's children: those of the node that hold the feature of its split."""
+    groups, feature_groups, feature = tree.groups, tree.feature_groups, tree.nodes[node].feature
+    for word in range(groups.shape[1]):
+        kept = groups[node, word] & feature_groups[feature, word]
+        groups[left, word], groups[left + 1, word] = kept, kept
+
+
+@inlined
+def mark_chosen(
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    n_chosen: int,
     path: np.uint64,
     buffers: Buffers,
     usable: npt.NDArray[np.uint8],
 ) -> None:
-    """Mark the features a node may use: all of them, or those with the smallest hashes of (tree, node, feature)."""
-    for feature in range(usable.size):
-        usable[feature] = NOT_CHOSEN
-    n_chosen = rules[0].features_per_node
+    """Mark so many of the features, those with the smallest hashes of (tree, node, feature)."""
     if n_chosen >= features.size:
         for k in range(features.size):
             usable[features[k]] = USABLE

@@ -79,7 +79,7 @@ def vote(
         ballot[k] = -1
     if local_nodes[child].count == 0:
         return
-    choose_features(local.rules, tree_features, space.tree.nodes[child].path, buffers, buffers.usable[0])
+    choose_features(local.rules, tree_features, space.tree, child, buffers, buffers.usable[0])
     n_found = np.int64(0)
     for k in range(tree_features.size):
         feature = tree_features[k]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, TypeAlias
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations
+from typing import Any, Literal, TypeAlias, cast
 
 import numpy as np
 
@@ -17,6 +19,13 @@ Directions: TypeAlias = tuple[int, ...] | Mapping[str, int]
 MonotoneConstraints: TypeAlias = Sequence[int] | Mapping[str, int] | str | None
 """The same as users write it."""
 
+GroupsInAWord: TypeAlias = Literal["pairwise", "no_interactions"]
+Groups: TypeAlias = tuple[tuple[Any, ...], ...] | GroupsInAWord
+"""Columns, by name or position, that may meet on a way from the root."""
+InteractionConstraints: TypeAlias = Sequence[Sequence[int | str]] | str | None
+"""The same as users write it."""
+
+_GROUPS_IN_A_WORD = ("pairwise", "no_interactions")
 _DIRECTIONS = "1 (must not fall), -1 (must not rise) or 0"
 
 
@@ -59,6 +68,84 @@ def directions_of(directions: Directions | None, columns: Columns) -> tuple[int,
                 "the column as numbers."
             )
     return by_column
+
+
+def checked_groups(value: Any) -> Groups | None:
+    """What `interaction_constraints` says, as far as can be told without columns."""
+    if value is None:
+        return None
+    if isinstance(value, str) and value in _GROUPS_IN_A_WORD:
+        return cast(GroupsInAWord, value)
+    if isinstance(value, str):
+        value = _listed_groups(value)
+    if isinstance(value, Mapping) or not isinstance(value, Iterable):
+        raise TypeError(
+            "interaction_constraints must be a list of lists of columns, 'pairwise' or 'no_interactions', got "
+            f"{value!r}."
+        )
+    groups = []
+    for group in value:
+        if isinstance(group, str | Mapping) or not isinstance(group, Iterable):
+            raise TypeError(f"interaction_constraints has the entry {group!r}: each one must be a list of columns.")
+        groups.append(tuple(group))
+    return tuple(groups) or None
+
+
+def groups_of(groups: Groups | None, columns: Columns) -> tuple[tuple[int, ...], ...] | None:
+    """The positions of columns that may meet on a way from the root; None if all may."""
+    n_columns = columns.n_features
+    if groups is None or n_columns == 0:
+        return None
+    by_position: list[tuple[int, ...]]
+    if groups == "pairwise":
+        by_position = [*combinations(range(n_columns), 2)] or [(0,)]
+    elif groups == "no_interactions":
+        by_position = [(column,) for column in range(n_columns)]
+    else:
+        by_position = [tuple(sorted({_position(entry, columns) for entry in group})) for group in groups]
+    missing = set(range(n_columns)).difference(*by_position)
+    if missing:
+        label = column_labels(columns.names, "X")(min(missing))
+        raise ParameterError(
+            f"interaction_constraints has no group with {label}: add it to a group, give it one of its own, or drop "
+            "the column."
+        )
+    return None if any(len(group) == n_columns for group in by_position) else tuple(by_position)
+
+
+def _position(entry: object, columns: Columns) -> int:
+    if isinstance(entry, str):
+        if columns.names is None:
+            raise ParameterError(
+                f"interaction_constraints lists {entry!r}, but X has no string column names: list positions."
+            )
+        if entry not in columns.names:
+            guess = did_you_mean(entry, columns.names)
+            raise ParameterError(f"interaction_constraints lists {entry!r}, which is not a column of X{guess}.")
+        return columns.names.index(entry)
+    if isinstance(entry, bool | np.bool_) or not isinstance(entry, int | np.integer):
+        raise TypeError(f"interaction_constraints must list column names or positions, got {entry!r}.")
+    if not 0 <= entry < columns.n_features:
+        raise ParameterError(
+            f"interaction_constraints lists position {int(entry)}, but X has {columns.n_features} columns (positions "
+            f"0 to {columns.n_features - 1})."
+        )
+    return int(entry)
+
+
+def _listed_groups(text: str) -> Any:
+    """Lists in a text, as XGBoost ("[[0, 1], [2]]") and LightGBM ("[0,1],[2]") take them."""
+    for candidate in (text, f"[{text}]"):
+        try:
+            groups = json.loads(candidate)
+        except ValueError:
+            continue
+        if isinstance(groups, list) and all(isinstance(group, list) for group in groups):
+            return groups
+    raise ParameterError(
+        f"interaction_constraints={text!r:.80} is neither 'pairwise' nor 'no_interactions' nor lists such as "
+        "'[0,1],[2]'."
+    )
 
 
 def _by_name(directions: Mapping[str, int], columns: Columns) -> tuple[int, ...]:

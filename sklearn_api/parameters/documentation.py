@@ -46,6 +46,10 @@ PARAMETERS: dict[str, tuple[str, str]] = {
         "{'basic', 'intermediate'}",
         "How much a split at a constrained column leaves to the splits below it; 'intermediate' leaves more.",
     ),
+    "interaction_constraints": (
+        "list of lists, {'pairwise', 'no_interactions'} or None",
+        "Groups of columns, by name or position: all columns on a way from the root to a leaf are in one group.",
+    ),
     "categorical_feature": (
         "'auto' or list",
         "Names, positions or mask of number columns to treat as categories; text and category types are so anyway.",

@@ -35,6 +35,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "max_delta_step": ("max_leaf_output", "max_tree_output"),
     "monotone_constraints": ("monotonic_cst", "monotone_constraint", "mc"),
     "monotone_constraints_method": ("monotone_constraining_method", "mc_method"),
+    "interaction_constraints": ("interaction_cst",),
     "subsample": ("bagging_fraction",),
     "subsample_freq": ("bagging_freq",),
     "colsample_bytree": ("feature_fraction",),

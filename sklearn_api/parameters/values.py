@@ -17,7 +17,14 @@ import numpy as np
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.parameters import BinningParameters, ParameterError, TrainParameters, names_of
 from dmlgbm.gbdt.system.cores import available_threads
-from dmlgbm.sklearn_api.parameters.column_rules import Directions, checked_directions, directions_of
+from dmlgbm.sklearn_api.parameters.column_rules import (
+    Directions,
+    Groups,
+    checked_directions,
+    checked_groups,
+    directions_of,
+    groups_of,
+)
 from dmlgbm.sklearn_api.tables.names import did_you_mean
 from dmlgbm.sklearn_api.watching.scoring import check_scoring
 from dmlgbm.sklearn_api.watching.stopping import names_to_watch, stopping_rounds
@@ -69,12 +76,18 @@ class EngineParameters:
     train: TrainParameters
     binning: BinningParameters
     limits_leaves: bool = True  # False for num_leaves=None
-    directions: Directions | None = None  # of columns, until these are known
+    # What is said of columns, until these are known.
+    directions: Directions | None = None
+    groups: Groups | None = None
 
     def for_table(self, n_rows: int, columns: Columns) -> EngineParameters:
         """The parameters for a table of so many rows with these columns."""
-        directions = directions_of(self.directions, columns)
-        return replace(self, train=replace(self.train, monotone_constraints=directions))._for_rows(n_rows)
+        train = replace(
+            self.train,
+            monotone_constraints=directions_of(self.directions, columns),
+            interaction_constraints=groups_of(self.groups, columns),
+        )
+        return replace(self, train=train)._for_rows(n_rows)
 
     def _for_rows(self, n_rows: int) -> EngineParameters:
         """Without a limit of leaves, as many as trees of so many rows can have: what is never reached costs memory."""
@@ -98,7 +111,7 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
     in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
     # A scorer is the first metric, and watched instead of all others.
     in_record["first_metric_only"] = bool(parameters["first_metric_only"] or parameters.get("scoring") is not None)
-    in_record["monotone_constraints"] = None
+    in_record["monotone_constraints"] = in_record["interaction_constraints"] = None
     if in_record["max_depth"] is None:
         in_record["max_depth"] = -1
     limits_leaves = in_record["num_leaves"] is not None
@@ -111,7 +124,9 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
         min_data_in_bin=int(parameters["min_data_in_bin"]),
         seed=seed,
     )
-    return EngineParameters(train, binning, limits_leaves, checked_directions(parameters["monotone_constraints"]))
+    directions = checked_directions(parameters["monotone_constraints"])
+    groups = checked_groups(parameters["interaction_constraints"])
+    return EngineParameters(train, binning, limits_leaves, directions, groups)
 
 
 def is_whole_number(value: object) -> bool:

@@ -109,6 +109,12 @@ def ordered_columns() -> FitCase:
     }
 
 
+def columns_apart() -> FitCase:
+    X, z = frame_and_signal()
+    groups = [["number", "text"], ["whole", "kind", "day", "narrow", "constant"], ["number", "whole"]]
+    return DMLGBMClassifier(n_estimators=4, interaction_constraints=groups), {"X": X, "y": pd.Series(z > 1)}
+
+
 def plain_array() -> FitCase:
     X, z = frame_and_signal()
     numbers = X[["number", "whole", "narrow"]].to_numpy()
@@ -216,6 +222,7 @@ CASES: list[Callable[[], FitCase]] = [
     few_bins_level_by_level,
     listed_categories,
     ordered_columns,
+    columns_apart,
     plain_array,
     ranking_by_ids,
     ranking_by_sizes,
@@ -283,7 +290,7 @@ def test_cluster_fit_is_the_local_fit(
 
 @pytest.mark.parametrize(
     "case",
-    [multiclass_with_weights, regression_with_sampling, ranking_by_ids, ordered_columns],
+    [multiclass_with_weights, regression_with_sampling, ranking_by_ids, ordered_columns, columns_apart],
     ids=lambda case: case.__name__,
 )
 def test_dividing_columns_gives_the_local_fit_too(

@@ -153,6 +153,7 @@ def _settings() -> list[Model]:
         {"num_leaves": 400, "min_child_samples": 1},
         {"reg_alpha": 1.0, "min_split_gain": 0.1, "max_delta_step": 0.5},
         {"monotone_constraints": (1, *[0] * (x.shape[1] - 1))},
+        {"interaction_constraints": "no_interactions"},
     )
     models = [_regressor(**settings).fit(x, y) for settings in each]
     return [*models, _regressor().fit(x, y, init_model=models[0])]

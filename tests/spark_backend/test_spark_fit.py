@@ -38,7 +38,12 @@ def classes_with_weights() -> Case:
 def numbers_with_rows_set_aside() -> Case:
     X = mixed_frame()
     estimator = DMLGBMRegressor(
-        n_estimators=12, num_leaves=7, early_stopping=True, early_stopping_rounds=3, tree_learner="feature"
+        n_estimators=12,
+        num_leaves=7,
+        early_stopping=True,
+        early_stopping_rounds=3,
+        tree_learner="feature",
+        interaction_constraints="pairwise",
     )
     return estimator, X.assign(target=signal(X), start=0.25), {"y": "target", "init_score": "start"}, {}
 

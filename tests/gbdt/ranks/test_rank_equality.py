@@ -40,6 +40,15 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "monotone_constraints_method": "intermediate",
         "num_leaves": 31,
     },
+    "apart": {
+        "interaction_constraints": (tuple(range(3)), tuple(range(2, 9)), (0, 9), tuple(range(10, 30))),
+        "num_leaves": 31,
+    },
+    "drawn apart": {
+        "interaction_constraints": tuple((0, k) for k in range(1, 30)) + tuple((1, 2, k) for k in range(1, 30)) * 2,
+        "colsample_bynode": 0.5,
+        "colsample_bytree": 0.8,
+    },
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")
