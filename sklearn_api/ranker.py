@@ -69,6 +69,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         subsample_freq: int = 0,
         colsample_bytree: float = 1.0,
         colsample_bynode: float = 1.0,
+        extra_trees: bool = False,
         cat_smooth: float = 10.0,
         cat_l2: float = 10.0,
         max_cat_threshold: int = 24,

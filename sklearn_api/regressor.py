@@ -62,6 +62,7 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         subsample_freq: int = 0,
         colsample_bytree: float = 1.0,
         colsample_bynode: float = 1.0,
+        extra_trees: bool = False,
         cat_smooth: float = 10.0,
         cat_l2: float = 10.0,
         max_cat_threshold: int = 24,

@@ -160,7 +160,7 @@ def _sparse_columns() -> None:
 def _row_and_feature_samples() -> None:
     features, target = _rows()
     sampled = {"subsample": 0.5, "subsample_freq": 1, "colsample_bytree": 0.8, "colsample_bynode": 0.5}
-    _classifier(**sampled).fit(features, target > 0)
+    _classifier(**sampled, extra_trees=True).fit(features, target > 0)
     _regressor(**sampled, subsample_for_bin=100, early_stopping=True).fit(features, target)
 
 

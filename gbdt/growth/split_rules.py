@@ -35,6 +35,7 @@ def split_rules(parameters: TrainParameters, quantised: Quantised, tree: int, n_
         "min_rows_per_group": parameters.min_data_per_group,
         "features_per_node": max(1, round(n_features * parameters.colsample_bynode)),
         "node_key": node_key(parameters, tree),
+        "at_random": parameters.extra_trees,
         "bounds": kind_of_bounds(parameters),
     }
     # All fields in one step: one after the other takes a microsecond each, before every tree.

@@ -10,6 +10,7 @@ from dmlgbm.gbdt.kernels.layout import NO_BOUNDS, Buffers, RecordArray, TreeNode
 from dmlgbm.gbdt.kernels.output_bounds import bounded_score, bounded_split_score
 from dmlgbm.gbdt.kernels.sorting import order_ends_by_key
 from dmlgbm.gbdt.kernels.split_scores import score_to_beat, split_score, unpacked
+from dmlgbm.gbdt.kernels.threshold_search import drawn
 
 
 @inlined
@@ -40,7 +41,7 @@ def search_categories(
 
     Few categories: each one alone. Many: in the order of their mean gradient the best set is a prefix, from
     one end or the other. Rare categories stay right, and prefixes are short, because the order of small sums
-    is mostly noise.
+    is mostly noise. A single category, or length of either prefix, is tried where it is drawn.
     """
     layout, packing, rules, buffers, tree = borrowed((layout, packing, rules, buffers, tree))
     nodes, categories = tree.nodes, tree.categories
@@ -65,6 +66,8 @@ def search_categories(
     is_bounded = rules[0].bounds != NO_BOUNDS
     bounds = (nodes[node].lower, nodes[node].upper)
     unsplit = bounded_score(rules, nodes, node) if is_bounded else 0.0
+    at_random = rules[0].at_random == 1
+    only = drawn(rules, nodes, node, feature, longest) if at_random else np.int64(0)
     for direction in range(1 if one_against_rest else 2):
         gradient, hessian, count, group = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
         for k in range(longest):
@@ -75,6 +78,8 @@ def search_categories(
             hessian += hessians[b]
             count += counts[b]
             group += counts[b]
+            if at_random and k != only:
+                continue
             right_count, right_hessian = node_sums[2] - count, node_sums[1] - hessian
             if count < rules[0].min_rows or hessian < rules[0].min_hessian or group < min_group:
                 continue

@@ -135,6 +135,7 @@ SPLIT_RULES = np.dtype(
         ("min_rows_per_group", np.int64),
         ("features_per_node", np.int64),
         ("node_key", np.uint64),
+        ("at_random", np.int64),  # 1: one threshold of a feature is tried in a node, drawn among those allowed
         ("bounds", np.int64),  # how a split at a constrained feature bounds its children, or NO_BOUNDS
     ]
 )

@@ -149,6 +149,7 @@ def build_and_vote(
         first_child = 0 if node < 0 else left
         for child in range(first_child, first_child + (1 if node < 0 else 2)):
             local_nodes[child].count = rows.counts[child]
+            local_nodes[child].path = nodes[child].path
             local_nodes[child].lower, local_nodes[child].upper = nodes[child].lower, nodes[child].upper
             if nodes[child].slot >= 0:
                 vote(

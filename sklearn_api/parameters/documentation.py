@@ -33,6 +33,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),
     "colsample_bytree": ("float", "Share of features drawn for a tree."),
     "colsample_bynode": ("float", "Share of the tree's features drawn for a split."),
+    "extra_trees": ("bool", "Try one threshold of each column in a node, drawn at random, instead of all."),
     "cat_smooth": ("float", "Smoothing of categories before they are sorted for a split."),
     "cat_l2": ("float", "L2 penalty added in categorical splits."),
     "max_cat_threshold": ("int", "Most categories on the smaller side of a categorical split."),

@@ -40,6 +40,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "subsample_freq": ("bagging_freq",),
     "colsample_bytree": ("feature_fraction",),
     "colsample_bynode": ("feature_fraction_bynode", "max_features"),
+    "extra_trees": ("extra_tree",),
     "categorical_feature": ("categorical_features", "cat_features", "cat_feature"),
     "early_stopping_rounds": ("early_stopping_round", "n_iter_no_change"),
     "early_stopping_min_delta": ("min_delta",),

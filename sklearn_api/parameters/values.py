@@ -45,7 +45,7 @@ _NUMBERS = (
     *("early_stopping_min_delta", "worker_timeout"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
-_FLAGS = ("first_metric_only", "warm_start")
+_FLAGS = ("first_metric_only", "warm_start", "extra_trees")
 _CHOICES = {
     "handle_unknown": ("missing", "error"),
     "importance_type": ("split", "gain"),

@@ -154,6 +154,7 @@ def _settings() -> list[Model]:
         {"reg_alpha": 1.0, "min_split_gain": 0.1, "max_delta_step": 0.5},
         {"monotone_constraints": (1, *[0] * (x.shape[1] - 1))},
         {"interaction_constraints": "no_interactions"},
+        {"extra_trees": True},
     )
     models = [_regressor(**settings).fit(x, y) for settings in each]
     return [*models, _regressor().fit(x, y, init_model=models[0])]

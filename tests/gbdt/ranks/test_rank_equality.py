@@ -49,6 +49,12 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "colsample_bynode": 0.5,
         "colsample_bytree": 0.8,
     },
+    "thresholds at random": {
+        "extra_trees": True,
+        "colsample_bynode": 0.7,
+        "num_leaves": 31,
+        "monotone_constraints": (1, *[0] * 29),
+    },
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")
