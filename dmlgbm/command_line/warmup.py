@@ -167,6 +167,7 @@ def _row_and_feature_samples() -> None:
 def _constraints() -> None:
     features, target = _rows()
     _regressor(monotone_constraints=[1] * features.shape[1]).fit(features, target)
+    _regressor(path_smooth=5.0).fit(features, target)
     _regressor(interaction_constraints="pairwise").fit(features, target)
 
 

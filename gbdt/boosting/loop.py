@@ -21,7 +21,7 @@ from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
-from dmlgbm.gbdt.growth.feature_rules import steps_in_order
+from dmlgbm.gbdt.growth.feature_rules import smoothed_steps, steps_in_order
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import newton_steps_of, percentile_values, step_rules
 from dmlgbm.gbdt.growth.quantisation import coarsest_level, quantise
@@ -191,6 +191,9 @@ class BoostingRun:
     def _finished(self, grower: Grower, batch: _Batch, request: TreeRequest, grown: GrownTree) -> Tree:
         """The tree with its values, which is added to the scores of all rows."""
         steps = grown.added or self._leaf_steps(batch, request, grown)
+        if self.parameters.path_smooth > 0.0:
+            unit = request.quantised.hessian_scale / request.quantised.gradient_scale
+            steps = smoothed_steps(grown, steps, self.parameters, unit, self._loss.largest_step)
         if self.parameters.monotone_constraints is not None:
             steps = steps_in_order(grown, steps, self.parameters.reg_lambda)
         if is_chance(grown, request.steps):

@@ -25,15 +25,19 @@ def rules_of_features(
     parameters: TrainParameters, features: npt.NDArray[np.int64], n_nodes: int
 ) -> tuple[RecordArray, npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
     """What `TreeNodes` hold of features, given by their numbers in the original table."""
-    return directions_of(parameters, features), *groups_of(parameters, features, n_nodes)
+    return single_rules(parameters, features), *groups_of(parameters, features, n_nodes)
 
 
-def directions_of(parameters: TrainParameters, features: npt.NDArray[np.int64]) -> RecordArray:
-    """The rules of features, or nothing where there are none."""
-    if parameters.monotone_constraints is None:
+def single_rules(parameters: TrainParameters, features: npt.NDArray[np.int64]) -> RecordArray:
+    """The rules of single features, or nothing where nobody looks at any."""
+    if not compares_gains(parameters):
         return NO_FEATURE_RULES
     rules = np.zeros(len(features), FEATURE_RULES)
-    rules["direction"] = np.array(parameters.monotone_constraints, np.int64)[features]
+    rules["gain_factor"] = 1.0
+    if parameters.monotone_constraints is not None:
+        rules["direction"] = np.array(parameters.monotone_constraints, np.int64)[features]
+    if parameters.feature_contri is not None:
+        rules["gain_factor"] = np.array(parameters.feature_contri)[features]
     return rules
 
 
@@ -55,11 +59,32 @@ def groups_of(
     return of_nodes, of_features
 
 
+def changes_steps(parameters: TrainParameters) -> bool:
+    """Whether what finished leaves give out is more than their steps."""
+    return parameters.monotone_constraints is not None or parameters.path_smooth > 0.0
+
+
+def compares_gains(parameters: TrainParameters) -> bool:
+    """Whether splits are compared by gains, because scores do not tell what they are worth."""
+    return changes_steps(parameters) or parameters.feature_contri is not None
+
+
 def kind_of_bounds(parameters: TrainParameters) -> int:
     """How a split at a constrained feature bounds its children."""
     if parameters.monotone_constraints is None:
         return NO_BOUNDS
     return BOUNDS_IN_THE_MIDDLE if parameters.monotone_constraints_method == "basic" else BOUNDS_OF_THE_OTHER
+
+
+def smoothed_steps(
+    grown: GrownTree, steps: LeafSteps, parameters: TrainParameters, output_unit: float, largest_step: float
+) -> LeafSteps:
+    """The steps drawn to what the leaves' parents would give out, which is in units of the tree."""
+    leaves, rate = grown.nodes[grown.leaves], parameters.learning_rate
+    own_share = leaves["count"] / (leaves["count"] + np.where(leaves["depth"] > 0, parameters.path_smooth, 0.0))
+    of_parents = rate * output_unit * leaves["parent_output"]
+    values = steps.values * own_share + of_parents * (1.0 - own_share)
+    return LeafSteps(np.clip(values, -rate * largest_step, rate * largest_step), steps.hessians)
 
 
 def steps_in_order(grown: GrownTree, steps: LeafSteps, l2: float) -> LeafSteps:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.storage_plan import StoragePlan
-from dmlgbm.gbdt.growth.feature_rules import rules_of_features
+from dmlgbm.gbdt.growth.feature_rules import changes_steps, rules_of_features
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, label_others
 from dmlgbm.gbdt.growth.row_arrays import RowArrays
@@ -239,8 +239,8 @@ class TreeGrower:
             self._space.passes.labels[:] = self._parameters.num_leaves
         self._alone = request.alone
         self._write_instructions(request, n_rows, bag is None)
-        # Leaf values that must be put in order are added once they are.
-        adds = self._derives and bag is None and self._parameters.monotone_constraints is None
+        # Leaf values that are more than steps are added once they are known.
+        adds = self._derives and bag is None and not changes_steps(self._parameters)
         self._take_turn(GROW_ADD_AND_DERIVE if adds else GROW)
         self._has_derived = adds
         return self._finished(adds)

@@ -235,7 +235,7 @@ class RoundGrower:
         for name, value in (("start", 0), ("depth", 0), ("left", -1), ("gain", -1.0), ("slot", -1), ("path", 0)):
             root[name] = value
         root["gradient"], root["hessian"], root["count"] = 0, 0, n_rows
-        root["lower"], root["upper"] = -np.inf, np.inf
+        root["lower"], root["upper"], root["parent_output"] = -np.inf, np.inf, 0.0
         tree.rows.starts[0], tree.rows.counts[0] = 0, n_rows
         tree.free_slots[:] = np.arange(tree.n_slots)[::-1]
         leaves = tree.leaves

@@ -6,11 +6,11 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
-from dmlgbm.gbdt.kernels.layout import NO_BOUNDS, Buffers, RecordArray, TreeNodes
-from dmlgbm.gbdt.kernels.output_bounds import bounded_score, bounded_split_score
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.output_bounds import frame_of_children, rated, score_as_leaf, score_of_children
 from dmlgbm.gbdt.kernels.sorting import order_ends_by_key
 from dmlgbm.gbdt.kernels.split_scores import score_to_beat, split_score, unpacked
-from dmlgbm.gbdt.kernels.threshold_search import drawn
+from dmlgbm.gbdt.kernels.threshold_search import drawn, least_gain_by_outputs
 
 
 @inlined
@@ -62,10 +62,12 @@ def search_categories(
         order_ends_by_key(ratio, order, n_used, longest)
     min_group = 0 if one_against_rest else rules[0].min_rows_per_group
     l1 = rules[0].l1
-    l2 = rules[0].l2 + (0.0 if one_against_rest else rules[0].category_l2)
-    is_bounded = rules[0].bounds != NO_BOUNDS
-    bounds = (nodes[node].lower, nodes[node].upper)
-    unsplit = bounded_score(rules, nodes, node) if is_bounded else 0.0
+    more_l2 = 0.0 if one_against_rest else rules[0].category_l2
+    l2, by_gain = rules[0].l2 + more_l2, rules[0].by_gain == 1
+    frame, unsplit, least, factor = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0), 0.0, 0.0, 0.0
+    if by_gain:
+        frame, unsplit = frame_of_children(rules, nodes, node, more_l2), score_as_leaf(rules, nodes, node)
+        least, factor = least_gain_by_outputs(rules, nodes, node), tree.feature_rules[feature].gain_factor
     at_random = rules[0].at_random == 1
     only = drawn(rules, nodes, node, feature, longest) if at_random else np.int64(0)
     for direction in range(1 if one_against_rest else 2):
@@ -87,11 +89,12 @@ def search_categories(
                 continue
             group = np.int64(0)
             right = float(node_sums[0] - gradient)
-            if is_bounded:
-                gain = bounded_split_score(
-                    float(gradient), float(hessian), right, float(right_hessian), l1, l2, bounds, 0.0
-                )
-                gain -= unsplit
+            if by_gain:
+                gain = score_of_children(
+                    float(gradient), float(hessian), float(count), right, float(right_hessian), float(right_count),
+                    frame, 0.0,
+                )  # fmt: skip
+                gain = rated(gain - unsplit, least, factor)
             else:
                 gain = split_score(float(gradient), float(hessian), right, float(right_hessian), l1, l2)
             if gain > score_to_beat(nodes, node, feature):

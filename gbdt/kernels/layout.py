@@ -136,7 +136,10 @@ SPLIT_RULES = np.dtype(
         ("features_per_node", np.int64),
         ("node_key", np.uint64),
         ("at_random", np.int64),  # 1: one threshold of a feature is tried in a node, drawn among those allowed
+        # 1: what splits gain follows from the values that leaves would give out, and gains are compared, not scores
+        ("by_gain", np.int64),
         ("bounds", np.int64),  # how a split at a constrained feature bounds its children, or NO_BOUNDS
+        ("smoothing", np.float64),  # a node of so many rows gives out the mean of its best value and its parent's
     ]
 )
 """What a split must fulfil, in the integer units of the current tree."""
@@ -146,6 +149,7 @@ NO_BOUNDS, BOUNDS_IN_THE_MIDDLE, BOUNDS_OF_THE_OTHER = range(3)
 FEATURE_RULES = np.dtype(
     [
         ("direction", np.int64),  # 1: what comes out must not fall as values grow; -1: must not rise; 0: either
+        ("gain_factor", np.float64),
     ]
 )
 """What holds for the splits at one feature."""
@@ -176,6 +180,7 @@ NODE = np.dtype(
         ("n_categories", np.int64),  # length of the node's row in the table of categories that go left
         ("lower", np.float64),  # where there are bounds: the least that the node may give out
         ("upper", np.float64),
+        ("parent_output", np.float64),  # what the parent would give out as a leaf
     ]
 )
 """A node of the tree being grown, with its best split."""

@@ -12,9 +12,9 @@ import numpy.typing as npt
 from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
 from dmlgbm.gbdt.kernels.histogram import build_tile, subtract_tile
-from dmlgbm.gbdt.kernels.layout import NO_BOUNDS, SPARSE, BinStorage, Buffers, PackedGradients, RecordArray, TreeSpace
+from dmlgbm.gbdt.kernels.layout import SPARSE, BinStorage, Buffers, PackedGradients, RecordArray, TreeSpace
 from dmlgbm.gbdt.kernels.leaf_sharing import share_histogram, share_partition
-from dmlgbm.gbdt.kernels.output_bounds import bound_children
+from dmlgbm.gbdt.kernels.output_bounds import enter_frames
 from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
 from dmlgbm.gbdt.kernels.shared_state import EVERY_ROW, N_FEATURES
 from dmlgbm.gbdt.kernels.split_search import (
@@ -140,8 +140,8 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
     if not is_root:
         split_rows(space, buffers, node)
         create_children(nodes, node, left)
-        if rules[0].bounds != NO_BOUNDS:
-            bound_children(rules, space.tree, node, left)
+        if rules[0].by_gain == 1:
+            enter_frames(rules, space.tree, node, left)
         if space.tree.groups.shape[1] > 0:
             inherit_groups(space.tree, node, left)
         smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1

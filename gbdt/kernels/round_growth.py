@@ -14,7 +14,6 @@ from dmlgbm.gbdt.kernels.compiler import bits_from_float, borrowed, float_from_b
 from dmlgbm.gbdt.kernels.layout import (
     CLAIMED,
     LEAF,
-    NO_BOUNDS,
     SPLIT,
     Buffers,
     PackedGradients,
@@ -24,7 +23,7 @@ from dmlgbm.gbdt.kernels.layout import (
     TreeNodes,
 )
 from dmlgbm.gbdt.kernels.leaf_expansion import create_children, may_split
-from dmlgbm.gbdt.kernels.output_bounds import bound_children
+from dmlgbm.gbdt.kernels.output_bounds import enter_frames
 from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, inherit_groups, search_features
 from dmlgbm.gbdt.kernels.tree_growth import replay_in_order
 
@@ -104,8 +103,8 @@ def enter_children(space: RoundSpace, k: int) -> bool:
     """Enter the children of the leaf picked as number k with their slots; whether histograms are needed at all."""
     nodes, rules, node, left = space.tree.nodes, space.rules, space.leaves.picked[k], space.leaves.lefts[k]
     create_children(nodes, node, left)
-    if rules[0].bounds != NO_BOUNDS:
-        bound_children(rules, space.tree, node, left)
+    if rules[0].by_gain == 1:
+        enter_frames(rules, space.tree, node, left)
     if space.tree.groups.shape[1] > 0:
         inherit_groups(space.tree, node, left)
     smaller, larger = smaller_and_larger(nodes, node, left)

@@ -13,11 +13,10 @@ import numpy.typing as npt
 from dmlgbm.gbdt.kernels.category_search import search_categories
 from dmlgbm.gbdt.kernels.compiler import add_up_fours, borrowed, inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
-from dmlgbm.gbdt.kernels.layout import NO_BOUNDS, Buffers, RecordArray, TreeNodes
-from dmlgbm.gbdt.kernels.output_bounds import bounded_score
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
 from dmlgbm.gbdt.kernels.sorting import order_by_key
 from dmlgbm.gbdt.kernels.split_scores import packed_word, score, score_to_beat
-from dmlgbm.gbdt.kernels.threshold_search import LAST_BITS, bar_to_pass, search_numeric
+from dmlgbm.gbdt.kernels.threshold_search import bar_to_pass, least_gain, search_numeric
 
 _NO_SPLIT = -1.0
 
@@ -171,14 +170,9 @@ def unsplit_score(rules: RecordArray, nodes: RecordArray, node: int) -> float:
 
 @inlined
 def begin_search(rules: RecordArray, nodes: RecordArray, node: int) -> None:
-    """Set the score that a split of the node must exceed; in a tree with bounds, the gain."""
+    """Set the score that a split of the node must exceed; where gains are compared, that is nothing."""
     unsplit = unsplit_score(rules, nodes, node)
-    if rules[0].bounds != NO_BOUNDS:
-        unsplit = max(unsplit, abs(bounded_score(rules, nodes, node)))
-    # Neither what rounded gradients could gain by chance nor what the last bits of a float say is a split.
-    by_chance = rules[0].rounding_gain * float(nodes[node].count) / (float(nodes[node].hessian) + rules[0].l2)
-    least = max(rules[0].min_gain, by_chance, unsplit * LAST_BITS)
-    nodes[node].gain = unsplit + least if rules[0].bounds == NO_BOUNDS else least
+    nodes[node].gain = unsplit + least_gain(rules, nodes, node, unsplit) if rules[0].by_gain == 0 else 0.0
     nodes[node].feature = -1
 
 
@@ -227,5 +221,5 @@ def end_search(rules: RecordArray, nodes: RecordArray, node: int) -> None:
     """Turn the best score into a gain; it is -1 when no split is allowed or gains enough."""
     if nodes[node].feature < 0:
         nodes[node].gain = _NO_SPLIT
-    elif rules[0].bounds == NO_BOUNDS:
+    elif rules[0].by_gain == 0:
         nodes[node].gain -= unsplit_score(rules, nodes, node)

@@ -13,9 +13,9 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import bits_from_float, borrowed, float_from_bits, inlined, kernel, multiply_add
 from dmlgbm.gbdt.kernels.elementwise_math import float_of_count, hash_counter
-from dmlgbm.gbdt.kernels.layout import NO_BOUNDS, Buffers, RecordArray, TreeNodes
-from dmlgbm.gbdt.kernels.output_bounds import bounded_score, bounded_split_score
-from dmlgbm.gbdt.kernels.split_scores import packed_word, score_to_beat, split_score, unpacked
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.output_bounds import frame_of_children, rated, score_as_leaf, score_of_children
+from dmlgbm.gbdt.kernels.split_scores import packed_word, score, score_to_beat, split_score, unpacked
 
 # No threshold gains enough; no threshold leaves enough rows and hessian on both sides, nor will any in the nodes below.
 _NOT_BETTER, _HOPELESS = -1, -2
@@ -220,8 +220,22 @@ def best_wide_threshold(
     return best + lowest if best >= 0 else best
 
 
+@inlined
+def least_gain(rules: RecordArray, nodes: RecordArray, node: int, unsplit: float) -> float:
+    """What a split must gain: neither what rounded gradients could by chance nor what the last bits of a float say."""
+    by_chance = rules[0].rounding_gain * float(nodes[node].count) / (float(nodes[node].hessian) + rules[0].l2)
+    return max(rules[0].min_gain, by_chance, unsplit * LAST_BITS)
+
+
+@inlined
+def least_gain_by_outputs(rules: RecordArray, nodes: RecordArray, node: int) -> float:
+    """The same where gains are compared: scores may be negative there."""
+    best = score(float(nodes[node].gradient), float(nodes[node].hessian), rules[0].l1, rules[0].l2)
+    return least_gain(rules, nodes, node, max(best, abs(score_as_leaf(rules, nodes, node))))
+
+
 @kernel
-def best_bounded_threshold(
+def best_threshold_by_gain(
     rules: RecordArray,
     packing: RecordArray,
     packed: bool,
@@ -233,21 +247,23 @@ def best_bounded_threshold(
     node: int,
     feature: int,
 ) -> int:
-    """As the two above, in a tree with bounds; scores may be negative there, and what is compared are gains.
+    """As the two above, where gains are compared.
 
-    What a split removes within bounds is at most what it removes without: where no threshold is above the bar without
-    bounds, none is with them.
+    No value of a leaf removes more than its best one: where no threshold is above the bar with that, none is with any.
     """
     rules, packing, buffers, tree = borrowed((rules, packing, buffers, tree))
     nodes, sums, gains = tree.nodes, buffers.sums, buffers.gains
-    least, unsplit = score_to_beat(nodes, node, feature), bounded_score(rules, nodes, node)
+    to_beat, unsplit = score_to_beat(nodes, node, feature), score_as_leaf(rules, nodes, node)
+    least, factor = least_gain_by_outputs(rules, nodes, node), tree.feature_rules[feature].gain_factor
     if packed:
         total, word_aside = packed_word(packing, node_sums), packed_word(packing, aside)
         words = sums[0, :n_thresholds]
         lowest, beyond = admissible_range(rules, packing, total, word_aside, words)
         if lowest >= beyond:
             return _HOPELESS
-        bar = bar_to_pass(rules, packing, total, least + unsplit)
+        if factor == 0.0:
+            return _NOT_BETTER
+        bar = bar_to_pass(rules, packing, total, max(least, to_beat / factor) + unsplit)
         if not any_above(rules, packing, bar, word_aside, words[lowest : lowest + (beyond - lowest + 3 & ~3)]):
             return _NOT_BETTER
         for b in range(lowest, beyond):
@@ -257,16 +273,20 @@ def best_bounded_threshold(
         if lowest >= beyond:
             return _HOPELESS
     own_gradients, own_hessians, own_gains = sums[1, lowest:beyond], sums[2, lowest:beyond], gains[lowest:beyond]
-    bounds = (nodes[node].lower, nodes[node].upper)
+    own_counts, frame = sums[3, lowest:beyond], frame_of_children(rules, nodes, node, 0.0)
     direction = float(tree.feature_rules[feature].direction)
     for b in range(own_gains.size):
-        left, left_hessian = own_gradients[b] + aside[0], own_hessians[b] + aside[1]
-        both = bounded_split_score(
-            float(left), float(left_hessian), float(node_sums[0] - left), float(node_sums[1] - left_hessian),
-            rules[0].l1, rules[0].l2, bounds, direction,
+        left, left_hessian, left_count = (
+            own_gradients[b] + aside[0],
+            own_hessians[b] + aside[1],
+            own_counts[b] + aside[2],
+        )
+        both = score_of_children(
+            float(left), float(left_hessian), float(left_count), float(node_sums[0] - left),
+            float(node_sums[1] - left_hessian), float(node_sums[2] - left_count), frame, direction,
         )  # fmt: skip
-        own_gains[b] = both - unsplit
-    best = first_above(own_gains, least)
+        own_gains[b] = rated(both - unsplit, least, factor)
+    best = first_above(own_gains, to_beat)
     return best + lowest if best >= 0 else best
 
 
@@ -302,15 +322,18 @@ def drawn_threshold(
         return _HOPELESS
     b = lowest + drawn(rules, nodes, node, feature, beyond - lowest)
     own = unpacked(packing, sums[0, b]) if packed else (sums[1, b], sums[2, b], sums[3, b])
-    left, left_hessian = own[0] + aside[0], own[1] + aside[1]
+    left, left_hessian, left_count = own[0] + aside[0], own[1] + aside[1], own[2] + aside[2]
     right, right_hessian = float(node_sums[0] - left), float(node_sums[1] - left_hessian)
-    l1, l2 = rules[0].l1, rules[0].l2
-    if rules[0].bounds == NO_BOUNDS:
-        gain = split_score(float(left), float(left_hessian), right, right_hessian, l1, l2)
+    if rules[0].by_gain == 0:
+        gain = split_score(float(left), float(left_hessian), right, right_hessian, rules[0].l1, rules[0].l2)
     else:
-        bounds, direction = (nodes[node].lower, nodes[node].upper), float(tree.feature_rules[feature].direction)
-        both = bounded_split_score(float(left), float(left_hessian), right, right_hessian, l1, l2, bounds, direction)
-        gain = both - bounded_score(rules, nodes, node)
+        both = score_of_children(
+            float(left), float(left_hessian), float(left_count), right, right_hessian,
+            float(node_sums[2] - left_count), frame_of_children(rules, nodes, node, 0.0),
+            float(tree.feature_rules[feature].direction),
+        )  # fmt: skip
+        least, factor = least_gain_by_outputs(rules, nodes, node), tree.feature_rules[feature].gain_factor
+        gain = rated(both - score_as_leaf(rules, nodes, node), least, factor)
     buffers.gains[b] = gain
     return b if gain > score_to_beat(nodes, node, feature) else _NOT_BETTER
 
@@ -350,8 +373,8 @@ def search_numeric(
         least = score_to_beat(nodes, node, feature)
         if rules[0].at_random == 1:
             best = drawn_threshold(rules, packing, packed, node_sums, aside, n_thresholds, buffers, tree, node, feature)
-        elif rules[0].bounds != NO_BOUNDS:
-            best = best_bounded_threshold(
+        elif rules[0].by_gain == 1:
+            best = best_threshold_by_gain(
                 rules, packing, packed, node_sums, aside, n_thresholds, buffers, tree, node, feature
             )
         elif packed:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
-from dmlgbm.gbdt.growth.feature_rules import directions_of
+from dmlgbm.gbdt.growth.feature_rules import single_rules
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
 from dmlgbm.gbdt.growth.leaf_fitting import label_others
 from dmlgbm.gbdt.growth.round_grower import GrowingTree, candidate_words, no_candidates
@@ -53,7 +53,7 @@ class VotingParallel:
         self._local_tree = TreeNodes(
             np.zeros_like(example.tree.nodes),
             np.zeros_like(example.tree.categories),
-            directions_of(parameters, dataset.plan.features),
+            single_rules(parameters, dataset.plan.features),
         )
         self._threads = LeafThreads(dataset, parameters.num_leaves, workers)
         self._vote_buffers = [

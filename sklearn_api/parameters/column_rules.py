@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import combinations
-from typing import Any, Literal, TypeAlias, cast
+from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 import numpy as np
 
@@ -13,12 +13,17 @@ from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.sklearn_api.tables.names import column_labels, did_you_mean
 
+Number = TypeVar("Number", int, float)
 Directions: TypeAlias = tuple[int, ...] | Mapping[str, int]
 """1, -1 or 0 for each column, or for some of them by name."""
 
 MonotoneConstraints: TypeAlias = Sequence[int] | Mapping[str, int] | str | None
 """The same as users write it."""
 
+Factors: TypeAlias = tuple[float, ...] | Mapping[str, float]
+"""What gains are multiplied by, for each column, or for some of them by name."""
+FeatureContributions: TypeAlias = Sequence[float] | Mapping[str, float] | str | None
+"""The same as users write it."""
 GroupsInAWord: TypeAlias = Literal["pairwise", "no_interactions"]
 Groups: TypeAlias = tuple[tuple[Any, ...], ...] | GroupsInAWord
 """Columns, by name or position, that may meet on a way from the root."""
@@ -31,36 +36,20 @@ _DIRECTIONS = "1 (must not fall), -1 (must not rise) or 0"
 
 def checked_directions(value: Any) -> Directions | None:
     """What `monotone_constraints` says; None if it says nothing of any column."""
-    if value is None:
-        return None
-    if isinstance(value, str):
-        value = _listed(value)
-    if isinstance(value, Mapping):
-        for name in value:
-            if not isinstance(name, str):
-                raise TypeError(
-                    f"monotone_constraints has the key {name!r}: its keys are column names; write a list for columns "
-                    "without names."
-                )
-        named = {str(name): _direction(entry) for name, entry in value.items()}
-        return named if any(named.values()) else None
-    if not isinstance(value, Sequence | np.ndarray) or np.ndim(value) != 1:
-        raise TypeError(f"monotone_constraints must be a list by column or a dict by column name, got {value!r:.80}.")
-    listed = tuple(_direction(entry) for entry in value)
-    return listed if any(listed) else None
+    listed = _checked_values("monotone_constraints", value, _direction)
+    return listed if any(_values(listed)) else None
+
+
+def checked_factors(value: Any) -> Factors | None:
+    """What `feature_contri` says; None if it changes nothing."""
+    listed = _checked_values("feature_contri", value, _factor)
+    return None if all(factor == 1.0 for factor in _values(listed)) else listed
 
 
 def directions_of(directions: Directions | None, columns: Columns) -> tuple[int, ...] | None:
     """The direction of each column of a table."""
-    if directions is None:
-        return None
-    by_column = _by_name(directions, columns) if isinstance(directions, Mapping) else directions
-    if len(by_column) != columns.n_features:
-        raise ParameterError(
-            f"monotone_constraints lists {len(by_column)} columns, but X has {columns.n_features}: give one number for "
-            "each, or a dict by column name."
-        )
-    for position, direction in enumerate(by_column):
+    by_column = _by_column("monotone_constraints", directions, columns, 0)
+    for position, direction in enumerate(by_column or ()):
         if direction and columns.categories[position] is not None:
             label = column_labels(columns.names, "X")(position)
             raise ParameterError(
@@ -68,6 +57,58 @@ def directions_of(directions: Directions | None, columns: Columns) -> tuple[int,
                 "the column as numbers."
             )
     return by_column
+
+
+def factors_of(factors: Factors | None, columns: Columns) -> tuple[float, ...] | None:
+    """What the gains of each column of a table are multiplied by."""
+    return _by_column("feature_contri", factors, columns, 1.0)
+
+
+def _checked_values(
+    parameter: str, value: Any, checked: Callable[[Any], Number]
+) -> tuple[Number, ...] | Mapping[str, Number] | None:
+    """A value for each column, by position or by name."""
+    if value is None:
+        return None
+    if isinstance(value, str):
+        value = _listed(parameter, value)
+    if isinstance(value, Mapping):
+        for name in value:
+            if not isinstance(name, str):
+                raise TypeError(
+                    f"{parameter} has the key {name!r}: its keys are column names; write a list for columns without "
+                    "names."
+                )
+        return {str(name): checked(entry) for name, entry in value.items()}
+    if not isinstance(value, Sequence | np.ndarray) or np.ndim(value) != 1:
+        raise TypeError(f"{parameter} must be a list by column or a dict by column name, got {value!r:.80}.")
+    return tuple(checked(entry) for entry in value)
+
+
+def _values(listed: tuple[Number, ...] | Mapping[str, Number] | None) -> Iterable[Number]:
+    return listed.values() if isinstance(listed, Mapping) else listed or ()
+
+
+def _by_column(
+    parameter: str, listed: tuple[Number, ...] | Mapping[str, Number] | None, columns: Columns, otherwise: Number
+) -> tuple[Number, ...] | None:
+    """The value of each column of a table; `otherwise` for those that a dict does not name."""
+    if listed is None:
+        return None
+    if isinstance(listed, Mapping):
+        if columns.names is None:
+            raise ParameterError(f"{parameter} goes by column names, but X has none: write a list by position.")
+        for name in listed:
+            if name not in columns.names:
+                guess = did_you_mean(name, columns.names)
+                raise ParameterError(f"{parameter} names {name!r}, which is not a column of X{guess}.")
+        return tuple(listed.get(name, otherwise) for name in columns.names)
+    if len(listed) != columns.n_features:
+        raise ParameterError(
+            f"{parameter} lists {len(listed)} columns, but X has {columns.n_features}: give one number for each, or a "
+            "dict by column name."
+        )
+    return listed
 
 
 def checked_groups(value: Any) -> Groups | None:
@@ -148,25 +189,23 @@ def _listed_groups(text: str) -> Any:
     )
 
 
-def _by_name(directions: Mapping[str, int], columns: Columns) -> tuple[int, ...]:
-    if columns.names is None:
-        raise ParameterError("monotone_constraints goes by column names, but X has none: write a list by position.")
-    for name in directions:
-        if name not in columns.names:
-            guess = did_you_mean(name, columns.names)
-            raise ParameterError(f"monotone_constraints names {name!r}, which is not a column of X{guess}.")
-    return tuple(directions.get(name, 0) for name in columns.names)
-
-
-def _listed(text: str) -> list[int]:
+def _listed(parameter: str, text: str) -> list[Any]:
     """Numbers in a text, as XGBoost ("(1,-1)") and LightGBM ("1,-1") take them."""
     try:
-        return [int(entry) for entry in text.strip().strip("()[]").split(",") if entry.strip()]
+        entries = [float(entry) for entry in text.strip().strip("()[]").split(",") if entry.strip()]
     except ValueError:
-        raise ParameterError(f"monotone_constraints={text!r:.80} is no list of numbers such as '(1,0,-1)'.") from None
+        raise ParameterError(f"{parameter}={text!r:.80} is no list of numbers such as '(1,0,1)'.") from None
+    return [int(entry) if entry.is_integer() else entry for entry in entries]
 
 
 def _direction(entry: Any) -> int:
     if isinstance(entry, bool | np.bool_) or not isinstance(entry, int | np.integer) or entry not in (-1, 0, 1):
         raise ParameterError(f"monotone_constraints has the entry {entry!r}: each one must be {_DIRECTIONS}.")
     return int(entry)
+
+
+def _factor(entry: Any) -> float:
+    is_number = isinstance(entry, int | float | np.integer | np.floating) and not isinstance(entry, bool)
+    if not is_number or not 0 <= entry < float("inf"):
+        raise ParameterError(f"feature_contri has the entry {entry!r}: each one must be finite and at least 0.")
+    return float(entry)

@@ -39,6 +39,14 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "max_cat_threshold": ("int", "Most categories on the smaller side of a categorical split."),
     "max_cat_to_onehot": ("int", "Up to this many categories, one is split from the rest."),
     "min_data_per_group": ("int", "Fewest rows of the categories between two splits that are tried."),
+    "path_smooth": (
+        "float",
+        "What a node gives out is drawn to its parent: half and half where it has so many rows; 0 for not at all.",
+    ),
+    "feature_contri": (
+        "list of float, dict or None",
+        "What the gains of each column are multiplied by, by position or name; 0 keeps a column out.",
+    ),
     "monotone_constraints": (
         "list of int, dict or None",
         "Of each column, by position or name: 1, scores must not fall as it grows; -1, they must not rise; 0, either.",

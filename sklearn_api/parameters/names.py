@@ -33,6 +33,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "reg_alpha": ("lambda_l1",),
     "reg_lambda": ("lambda_l2", "l2_regularization"),
     "max_delta_step": ("max_leaf_output", "max_tree_output"),
+    "feature_contri": ("feature_contrib", "feature_penalty", "fc", "fp"),
     "monotone_constraints": ("monotonic_cst", "monotone_constraint", "mc"),
     "monotone_constraints_method": ("monotone_constraining_method", "mc_method"),
     "interaction_constraints": ("interaction_cst",),

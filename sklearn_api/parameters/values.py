@@ -19,10 +19,13 @@ from dmlgbm.gbdt.parameters import BinningParameters, ParameterError, TrainParam
 from dmlgbm.gbdt.system.cores import available_threads
 from dmlgbm.sklearn_api.parameters.column_rules import (
     Directions,
+    Factors,
     Groups,
     checked_directions,
+    checked_factors,
     checked_groups,
     directions_of,
+    factors_of,
     groups_of,
 )
 from dmlgbm.sklearn_api.tables.names import did_you_mean
@@ -41,7 +44,7 @@ _WHOLE_NUMBERS = (
 )
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
-    *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
+    *("path_smooth", "colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
     *("early_stopping_min_delta", "worker_timeout"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
@@ -78,6 +81,7 @@ class EngineParameters:
     limits_leaves: bool = True  # False for num_leaves=None
     # What is said of columns, until these are known.
     directions: Directions | None = None
+    factors: Factors | None = None
     groups: Groups | None = None
 
     def for_table(self, n_rows: int, columns: Columns) -> EngineParameters:
@@ -85,6 +89,7 @@ class EngineParameters:
         train = replace(
             self.train,
             monotone_constraints=directions_of(self.directions, columns),
+            feature_contri=factors_of(self.factors, columns),
             interaction_constraints=groups_of(self.groups, columns),
         )
         return replace(self, train=train)._for_rows(n_rows)
@@ -111,7 +116,8 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
     in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
     # A scorer is the first metric, and watched instead of all others.
     in_record["first_metric_only"] = bool(parameters["first_metric_only"] or parameters.get("scoring") is not None)
-    in_record["monotone_constraints"] = in_record["interaction_constraints"] = None
+    for name in ("monotone_constraints", "interaction_constraints", "feature_contri"):
+        in_record[name] = None  # until the columns are known
     if in_record["max_depth"] is None:
         in_record["max_depth"] = -1
     limits_leaves = in_record["num_leaves"] is not None
@@ -125,8 +131,9 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
         seed=seed,
     )
     directions = checked_directions(parameters["monotone_constraints"])
+    factors = checked_factors(parameters["feature_contri"])
     groups = checked_groups(parameters["interaction_constraints"])
-    return EngineParameters(train, binning, limits_leaves, directions, groups)
+    return EngineParameters(train, binning, limits_leaves, directions, factors, groups)
 
 
 def is_whole_number(value: object) -> bool:
@@ -168,6 +175,11 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
         value = parameters.get(name)
         if value is not None and not 0 < value < 1:
             raise ParameterError(f"{name}={value!r} is out of range: it must be above 0 and below 1.")
+    if parameters["path_smooth"] > 0 and _takes_percentiles(parameters["objective"]):
+        raise ParameterError(
+            f"path_smooth={parameters['path_smooth']!r} smooths steps, but the leaves of objective="
+            f"{parameters['objective']!r} hold percentiles: leave path_smooth at 0."
+        )
     rounds = parameters["early_stopping_rounds"]
     if rounds is not None and rounds < 1:
         raise ParameterError(f"early_stopping_rounds={rounds!r} is out of range: it must be at least 1.")
@@ -191,6 +203,10 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
         raise ParameterError(
             f"verbose={verbose!r} must be 0 or below (silent) or report every so many iterations: 1, 10, ..."
         )
+
+
+def _takes_percentiles(objective: Any) -> bool:
+    return isinstance(objective, str) and OBJECTIVE_ALIASES.get(objective) in ("regression_l1", "quantile")
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

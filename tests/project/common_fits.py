@@ -155,6 +155,7 @@ def _settings() -> list[Model]:
         {"monotone_constraints": (1, *[0] * (x.shape[1] - 1))},
         {"interaction_constraints": "no_interactions"},
         {"extra_trees": True},
+        {"path_smooth": 3.0, "feature_contri": (0.5, *[1.0] * (x.shape[1] - 1))},
     )
     models = [_regressor(**settings).fit(x, y) for settings in each]
     return [*models, _regressor().fit(x, y, init_model=models[0])]

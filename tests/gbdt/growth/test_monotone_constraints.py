@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from math import inf
 from typing import Any
@@ -39,6 +39,7 @@ OBJECTIVES = {
 }
 N_CONSTRAINED = 2
 DIRECTIONS = (1, -1, 0, 0)
+FREE_COLUMNS, PLAIN_COLUMNS = (0,) * 5, (1.0,) * 5
 
 
 def mixed_table(random: np.random.Generator, n_rows: int) -> FloatArray:
@@ -164,78 +165,91 @@ def test_threads_do_not_change_the_model(method: str) -> None:
     assert models[0].trees[0].n_leaves == 100
 
 
-def output(gradient: int, hessian: int, parameters: TrainParameters, bounds: tuple[Any, Any]) -> Fraction:
-    shrunk = max(abs(gradient) - Fraction(parameters.reg_alpha), Fraction(0))
-    step = shrunk / (hessian + Fraction(parameters.reg_lambda))
-    return min(max(-step if gradient > 0 else step, bounds[0]), bounds[1])
+@dataclass(frozen=True)
+class Frame:
+    """What decides about the value of a leaf beside its sums."""
+
+    lower: Any = -inf
+    upper: Any = inf
+    parent_output: Fraction | None = None
+
+    def output(self, problem: Problem, rows: Sequence[int]) -> Fraction:
+        parameters = problem.parameters
+        gradient, hessian, count = naive.sums(problem, rows)
+        shrunk = max(abs(gradient) - Fraction(parameters.reg_alpha), Fraction(0))
+        step = shrunk / (hessian + Fraction(parameters.reg_lambda))
+        value = -step if gradient > 0 else step
+        if self.parent_output is not None:
+            share = Fraction(count) / (count + Fraction(parameters.path_smooth))
+            value = value * share + self.parent_output * (1 - share)
+        return min(max(value, self.lower), self.upper)
 
 
-def removed(gradient: int, hessian: int, parameters: TrainParameters, value: Fraction, more_l2: Fraction) -> Fraction:
+def removed(problem: Problem, rows: Sequence[int], value: Fraction) -> Fraction:
     """Twice the loss that a leaf removes."""
-    curvature = hessian + Fraction(parameters.reg_lambda) + more_l2
-    return -(2 * gradient * value + curvature * value**2 + 2 * Fraction(parameters.reg_alpha) * abs(value))
+    gradient, hessian, _ = naive.sums(problem, rows)
+    curvature = hessian + Fraction(problem.parameters.reg_lambda)
+    return -(2 * gradient * value + curvature * value**2 + 2 * Fraction(problem.parameters.reg_alpha) * abs(value))
 
 
-def bounded_gain(
-    problem: Problem, rows: tuple[int, ...], left_bins: frozenset[int], number: int, bounds: tuple[Any, Any]
+def gain_within(
+    problem: Problem, rows: tuple[int, ...], left_bins: frozenset[int], number: int, frame: Frame
 ) -> Fraction | None:
-    """What a threshold gains within bounds; None if it is not allowed."""
+    """What a threshold gains, as it counts at its column; None if it is not allowed."""
     parameters, feature = problem.parameters, problem.features[number]
-    directions = parameters.monotone_constraints
-    assert directions is not None
-    sides = [[row for row in rows if (int(feature.bins[row]) in left_bins) is left] for left in (True, False)]
-    gain, outputs = Fraction(0), []
-    for side in sides:
-        gradient, hessian, count = naive.sums(problem, side)
+    own = frame.output(problem, rows)
+    of_children = replace(frame, parent_output=own)
+    gain, outputs = -removed(problem, rows, own), []
+    for is_left in (True, False):
+        side = [row for row in rows if (int(feature.bins[row]) in left_bins) is is_left]
+        _, hessian, count = naive.sums(problem, side)
         if count < max(1, parameters.min_child_samples) or hessian < max(1, parameters.min_child_weight):
             return None
-        outputs.append(output(gradient, hessian, parameters, bounds))
-        gain += removed(gradient, hessian, parameters, outputs[-1], Fraction(0))
-    if directions[number] * (outputs[1] - outputs[0]) < 0:
+        outputs.append(of_children.output(problem, side))
+        gain += removed(problem, side, outputs[-1])
+    if (parameters.monotone_constraints or FREE_COLUMNS)[number] * (outputs[1] - outputs[0]) < 0:
         return None
-    gradient, hessian, _ = naive.sums(problem, rows)
-    return gain - removed(gradient, hessian, parameters, output(gradient, hessian, parameters, bounds), Fraction(0))
+    return gain * Fraction((parameters.feature_contri or PLAIN_COLUMNS)[number])
 
 
-def child_bounds(
-    problem: Problem, sides: tuple[tuple[int, ...], tuple[int, ...]], direction: int, bounds: tuple[Any, Any]
-) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
+def frames_of_children(
+    problem: Problem, rows: tuple[int, ...], sides: tuple[tuple[int, ...], tuple[int, ...]], number: int, frame: Frame
+) -> tuple[Frame, Frame]:
+    parameters, inherited = problem.parameters, replace(frame, parent_output=frame.output(problem, rows))
+    direction = (parameters.monotone_constraints or FREE_COLUMNS)[number]
     if direction == 0:
-        return bounds, bounds
-    parameters = problem.parameters
-    left, right = (output(*naive.sums(problem, side)[:2], parameters, bounds) for side in sides)
+        return inherited, inherited
+    left, right = (inherited.output(problem, side) for side in sides)
     if parameters.monotone_constraints_method == "basic":
         left = right = (left + right) / 2
     if direction > 0:
-        return (bounds[0], right), (left, bounds[1])
-    return (right, bounds[1]), (bounds[0], left)
+        return replace(inherited, upper=right), replace(inherited, lower=left)
+    return replace(inherited, lower=right), replace(inherited, upper=left)
 
 
 def check_splits(problem: Problem, tree: GrownTree) -> None:
-    """Every split gains as much as the best threshold of its rows does, within the bounds of the way to it."""
-    nodes, directions = tree.nodes, problem.parameters.monotone_constraints
-    assert directions is not None
-    here: dict[int, tuple[tuple[int, ...], tuple[Any, Any]]] = {0: (tuple(range(len(problem.gradients))), (-inf, inf))}
+    """Every split gains as much as the best threshold of its rows does, by what the way to it leaves open."""
+    nodes = tree.nodes
+    here: dict[int, tuple[tuple[int, ...], Frame]] = {0: (tuple(range(len(problem.gradients))), Frame())}
     for node in tree.splits.tolist():
-        rows, bounds = here.pop(node)
+        rows, frame = here.pop(node)
         gains = [
             gain
             for number, feature in enumerate(problem.features)
             for _, left_bins, _ in naive._thresholds(rows, feature)
-            if (gain := bounded_gain(problem, rows, left_bins, number, bounds)) is not None
+            if (gain := gain_within(problem, rows, left_bins, number, frame)) is not None
         ]
         number, feature = int(nodes["feature"][node]), problem.features[int(nodes["feature"][node])]
         left_bins = frozenset(range(int(nodes["bin"][node]) + 1))
         left_bins |= {feature.missing_bin} if nodes["missing_left"][node] else set()
-        own = bounded_gain(problem, rows, left_bins, number, bounds)
+        own = gain_within(problem, rows, left_bins, number, frame)
         assert own is not None
         assert float(nodes["gain"][node]) == pytest.approx(float(own), rel=1e-9, abs=1e-9)
         assert float(own) == pytest.approx(float(max(gains)), rel=1e-9, abs=1e-9)
         left = tuple(row for row in rows if int(feature.bins[row]) in left_bins)
         sides = left, tuple(row for row in rows if row not in set(left))
-        first = int(nodes["left"][node])
-        bounds_of_sides = child_bounds(problem, sides, directions[number], bounds)
-        here |= {first + k: (sides[k], bounds_of_sides[k]) for k in (0, 1)}
+        first, frames = int(nodes["left"][node]), frames_of_children(problem, rows, sides, number, frame)
+        here |= {first + k: (sides[k], frames[k]) for k in (0, 1)}
 
 
 @settings(max_examples=40)
@@ -244,6 +258,8 @@ def check_splits(problem: Problem, tree: GrownTree) -> None:
     st.sampled_from(sorted(FORMS)),
     st.integers(10, 60),
     st.sampled_from(METHODS),
+    st.booleans(),
+    st.sampled_from([0.0, 2.5, 40.0]),
     st.fixed_dictionaries(
         {
             "min_child_samples": st.sampled_from([1, 4]),
@@ -254,18 +270,24 @@ def check_splits(problem: Problem, tree: GrownTree) -> None:
     ),
 )
 def test_every_split_is_the_best_within_its_bounds(
-    seed: int, form: str, n_rows: int, method: str, rules: dict[str, float]
+    seed: int, form: str, n_rows: int, method: str, is_ordered: bool, path_smooth: float, rules: dict[str, float]
 ) -> None:
     random = np.random.default_rng(seed)
     columns: list[Column] = [numeric(random, n_rows) for _ in range(3)] + [rare(random, n_rows) for _ in range(2)]
     problem, dataset, quantised = problem_of(random, columns, n_rows, form, FREE | rules)
-    directions = tuple(random.integers(-1, 2, len(columns)).tolist())
+    directions = tuple(random.integers(-1, 2, len(columns)).tolist()) if is_ordered else None
+    factors = tuple(random.choice([0.0, 0.5, 1.0, 3.0], len(columns)).tolist()) if seed % 2 else None
     parameters = replace(
-        problem.parameters, num_leaves=6, monotone_constraints=directions, monotone_constraints_method=method
-    )
-    kept = tuple(directions[feature] for feature in dataset.plan.features)
+        problem.parameters, num_leaves=6, monotone_constraints=directions, monotone_constraints_method=method,
+        path_smooth=path_smooth, feature_contri=factors,
+    )  # fmt: skip
     tree = grown(replace(problem, parameters=parameters), dataset, quantised)
-    check_splits(replace(problem, parameters=replace(parameters, monotone_constraints=kept)), tree)
+    kept = {
+        name: tuple(listed[feature] for feature in dataset.plan.features)
+        for name in ("monotone_constraints", "feature_contri")
+        if (listed := getattr(parameters, name)) is not None
+    }
+    check_splits(replace(problem, parameters=replace(parameters, **kept)), tree)
 
 
 def test_sets_of_categories_are_rated_within_bounds() -> None:
@@ -285,16 +307,18 @@ def test_sets_of_categories_are_rated_within_bounds() -> None:
         ]
         assert by_category
         for node in by_category:
-            bounds = tuple(
-                Fraction(float(nodes[name][node])) if np.isfinite(nodes[name][node]) else float(nodes[name][node])
-                for name in ("lower", "upper")
-            )
-            parts = [(int(nodes["left_gradient"][node]), int(nodes["left_hessian"][node]))]
+            first, last = nodes["left"][node], nodes["left"][node] + 1
+            parts = [(int(nodes["gradient"][k]), int(nodes["hessian"][k])) for k in (first, last)]
             whole = int(nodes["gradient"][node]), int(nodes["hessian"][node])
-            parts.append((whole[0] - parts[0][0], whole[1] - parts[0][1]))
-            gain = sum(removed(*part, parameters, output(*part, parameters, bounds), Fraction(0)) for part in parts)
-            gain -= removed(*whole, parameters, output(*whole, parameters, bounds), Fraction(0))
-            assert float(nodes["gain"][node]) == pytest.approx(float(gain), rel=1e-9)
+            bounds = float(nodes["lower"][node]), float(nodes["upper"][node])
+            gain = sum(loss_removed(*part, *bounds) for part in parts) - loss_removed(*whole, *bounds)
+            assert float(nodes["gain"][node]) == pytest.approx(gain, rel=1e-9)
+
+
+def loss_removed(gradient: int, hessian: int, lower: float, upper: float) -> float:
+    """Twice what a leaf removes within bounds, without penalties."""
+    value = min(max(-gradient / hessian, lower), upper)
+    return -(2 * gradient * value + hessian * value**2)
 
 
 def chain_of_splits(directions: list[int]) -> tuple[TreeNodes, npt.NDArray[np.int64], npt.NDArray[np.int64]]:

@@ -55,6 +55,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "num_leaves": 31,
         "monotone_constraints": (1, *[0] * 29),
     },
+    "weighed gains": {"feature_contri": (0.1, 2.0, *[1.0] * 27, 0.0), "num_leaves": 31},
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")
@@ -122,6 +123,12 @@ def test_every_setting(objective: str, options: str, mode: str) -> None:
     weight = random.integers(0, 3, N_ROWS) * random.random(N_ROWS)
     fit = make_fit(objective, SETTINGS[options], weight=weight)
     check_equal(fit, random_deal(random, N_ROWS, 3, 7), tree_learner=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_smoothed_leaves(mode: str) -> None:
+    fit = make_fit("multiclass", {"path_smooth": 20.0, "monotone_constraints": (1, *[0] * 29)})
+    check_equal(fit, random_deal(np.random.default_rng(6), N_ROWS, 3, 7), tree_learner=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
