@@ -59,11 +59,17 @@ class TrainParameters:
     uniform_drop: bool = False
     xgboost_dart_mode: bool = False
     drop_seed: int | None = None
+    extra_trees: bool = False
     cat_smooth: float = 10.0
     cat_l2: float = 10.0
     max_cat_threshold: int = 24
     max_cat_to_onehot: int = 4
     min_data_per_group: int = 100
+    path_smooth: float = 0.0
+    feature_contri: tuple[float, ...] | None = None  # of each column: what its gains are multiplied by
+    monotone_constraints: tuple[int, ...] | None = None  # of each column: 1, -1 or 0
+    monotone_constraints_method: Literal["basic", "intermediate"] = "basic"
+    interaction_constraints: tuple[tuple[int, ...], ...] | None = None  # columns that may meet on a way from the root
     precision: Literal["auto", "fast", "exact"] = "auto"
     early_stopping_rounds: int | None = None
     early_stopping_min_delta: float = 0.0
@@ -80,10 +86,19 @@ class TrainParameters:
         _require(2 <= self.num_leaves <= 131_072, "num_leaves", self.num_leaves, "between 2 and 131072")
         _require(self.max_depth == -1 or self.max_depth > 0, "max_depth", self.max_depth, "-1 (no limit) or at least 1")
         _require_choice("grow_policy", self.grow_policy, ("leafwise", "depthwise"))
+        _require_choice("monotone_constraints_method", self.monotone_constraints_method, ("basic", "intermediate"))
         _require_choice("precision", self.precision, ("auto", "fast", "exact"))
         for name in ("min_child_samples", "subsample_freq", "min_data_per_group", "max_cat_to_onehot"):
             _require(getattr(self, name) >= 0, name, getattr(self, name), "at least 0")
-        for name in ("min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "cat_smooth", "cat_l2"):
+        for name in (
+            "min_child_weight",
+            "min_split_gain",
+            "reg_alpha",
+            "reg_lambda",
+            "path_smooth",
+            "cat_smooth",
+            "cat_l2",
+        ):
             _require(0 <= getattr(self, name) < float("inf"), name, getattr(self, name), "at least 0 and finite")
         for name in ("subsample", "colsample_bytree", "colsample_bynode"):
             _require(0 < getattr(self, name) <= 1, name, getattr(self, name), "above 0 and at most 1")

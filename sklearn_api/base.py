@@ -170,11 +170,13 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         learnt_from, watched = fit.training, fit.watched
         if parameters.train.early_stopping_rounds is not None and not watched:
             learnt_from, watched = self._set_aside(fit.training, parameters.train.seed)
+        columns = Columns.of(fit.training.table)
+        parameters = parameters.for_table(learnt_from.n_rows, columns)
         warn_of_cluster_parameters(self)
         warn_of_unused_metric(settings.eval_metric, watched)
         result = train_booster(
-            parameters.for_rows(learnt_from.n_rows),
-            WatchedModel(self, fit.objective, Columns.of(fit.training.table), fit.classes),
+            parameters,
+            WatchedModel(self, fit.objective, columns, fit.classes),
             learnt_from,
             watched,
             fit.start,

@@ -17,6 +17,7 @@ from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.dispatch import refuse_client
 from dmlgbm.sklearn_api.fit_warnings import warn_of_small_targets
 from dmlgbm.sklearn_api.fitting import CheckedFit
+from dmlgbm.sklearn_api.parameters.column_rules import FeatureContributions, InteractionConstraints, MonotoneConstraints
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
@@ -79,11 +80,17 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         uniform_drop: bool = False,
         xgboost_dart_mode: bool = False,
         drop_seed: int | None = None,
+        extra_trees: bool = False,
         cat_smooth: float = 10.0,
         cat_l2: float = 10.0,
         max_cat_threshold: int = 24,
         max_cat_to_onehot: int = 4,
         min_data_per_group: int = 100,
+        path_smooth: float = 0.0,
+        feature_contri: FeatureContributions = None,
+        monotone_constraints: MonotoneConstraints = None,
+        monotone_constraints_method: Literal["basic", "intermediate"] = "basic",
+        interaction_constraints: InteractionConstraints = None,
         categorical_feature: CategoricalFeature = "auto",
         handle_unknown: Literal["missing", "error"] = "missing",
         precision: Literal["auto", "fast", "exact"] = "auto",

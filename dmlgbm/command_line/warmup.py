@@ -161,13 +161,20 @@ def _sparse_columns() -> None:
 def _row_and_feature_samples() -> None:
     features, target = _rows()
     sampled = {"subsample": 0.5, "subsample_freq": 1, "colsample_bytree": 0.8, "colsample_bynode": 0.5}
-    _classifier(**sampled).fit(features, target > 0)
+    _classifier(**sampled, extra_trees=True).fit(features, target > 0)
     _regressor(**sampled, subsample_for_bin=100, early_stopping=True).fit(features, target)
     # The second iteration leaves out the first, and draws rows by their gradients.
     dropout: dict[str, Any] = {"boosting_type": "dart", "drop_rate": 1.0, "skip_drop": 0.0}
     _regressor(**dropout, data_sample_strategy="goss", learning_rate=1.0).fit(features, target)
     _regressor(bootstrap_type="bayesian").fit(features, target)
     _regressor(bootstrap_type="mvs", subsample=0.5).fit(features, target)
+
+
+def _constraints() -> None:
+    features, target = _rows()
+    _regressor(monotone_constraints=[1] * features.shape[1]).fit(features, target)
+    _regressor(path_smooth=5.0).fit(features, target)
+    _regressor(interaction_constraints="pairwise").fit(features, target)
 
 
 def _exact_precision() -> None:
@@ -277,6 +284,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "categories": _categories,
     "sparse columns": _sparse_columns,
     "samples of rows and features": _row_and_feature_samples,
+    "constraints": _constraints,
     "exact precision, growth by level": _exact_precision,
     "more than 255 bins": _wide_bins,
     "more than 255 leaves": _many_leaves,

@@ -23,6 +23,7 @@ from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.bootstrap import bayesian_weights, variance_weights
+from dmlgbm.gbdt.growth.feature_rules import smoothed_steps, steps_in_order
 from dmlgbm.gbdt.growth.gradient_sampling import gradient_factors, multiply, samples_by_gradient
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import newton_steps_of, percentile_values, step_rules
@@ -245,6 +246,11 @@ class BoostingRun:
     def _finished(self, grower: Grower, batch: _Batch, request: TreeRequest, grown: GrownTree) -> Tree:
         """The tree with its values, which is added to the scores of all rows."""
         steps = grown.added or self._leaf_steps(batch, request, grown)
+        if self.parameters.path_smooth > 0.0:
+            unit = request.quantised.hessian_scale / request.quantised.gradient_scale
+            steps = smoothed_steps(grown, steps, self.parameters.path_smooth, unit, self._rate, self._loss.largest_step)
+        if self.parameters.monotone_constraints is not None:
+            steps = steps_in_order(grown, steps, self.parameters.reg_lambda)
         if is_chance(grown, request.steps):
             return tree_without_splits(grown, steps.hessians)
         # Trees that are averaged are grown on the gradients at the first scores, all of them.

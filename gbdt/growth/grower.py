@@ -16,6 +16,7 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.storage_plan import StoragePlan
+from dmlgbm.gbdt.growth.feature_rules import changes_steps, rules_of_features
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores, label_others
 from dmlgbm.gbdt.growth.row_arrays import RowArrays
@@ -134,7 +135,11 @@ def tree_space(dataset: Dataset, parameters: TrainParameters, n_threads: int, ar
         # each thread sums of a leaf that several share.
         pool=np.empty((n_slots + n_threads - 1, 3, plan.n_positions), np.int64),
         hopeless=np.empty((n_slots, len(plan.features)), np.uint8),
-        tree=TreeNodes(np.zeros(n_nodes, NODE), np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)),
+        tree=TreeNodes(
+            np.zeros(n_nodes, NODE),
+            np.zeros((n_nodes, parameters.max_cat_threshold), np.int32),
+            *rules_of_features(parameters, plan.features, n_nodes),
+        ),
         directions=Directions(np.empty(65_536, np.uint8), np.zeros(0, np.uint8)),
         free_slots=np.empty(n_slots, np.int64),
         chosen=np.empty(parameters.num_leaves, np.int64),
@@ -234,7 +239,8 @@ class TreeGrower:
             self._space.passes.labels[:] = self._parameters.num_leaves
         self._alone = request.alone
         self._write_instructions(request, n_rows, bag is None)
-        adds = self._derives and bag is None
+        # Leaf values that are more than steps are added once they are known.
+        adds = self._derives and bag is None and not changes_steps(self._parameters)
         self._take_turn(GROW_ADD_AND_DERIVE if adds else GROW)
         self._has_derived = adds
         return self._finished(adds)

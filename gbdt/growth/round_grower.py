@@ -15,13 +15,21 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.growth.feature_rules import rules_of_features
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, label_leaves, leaves_of
 from dmlgbm.gbdt.growth.leaf_fitting import add_to_scores
 from dmlgbm.gbdt.growth.sampling import chosen_features
 from dmlgbm.gbdt.growth.split_rules import split_rules
 from dmlgbm.gbdt.growth.tree_request import TreeRequest
 from dmlgbm.gbdt.kernels.compiler import for_types_of
-from dmlgbm.gbdt.kernels.layout import NODE, NodeRows, RecordArray, RoundLeaves, RoundSpace, TreeNodes
+from dmlgbm.gbdt.kernels.layout import (
+    NODE,
+    NodeRows,
+    RecordArray,
+    RoundLeaves,
+    RoundSpace,
+    TreeNodes,
+)
 from dmlgbm.gbdt.kernels.leaf_values import Labels
 from dmlgbm.gbdt.kernels.round_growth import (
     CANDIDATE_WORDS,
@@ -55,12 +63,16 @@ class GrowingTree:
         parameters: TrainParameters,
         scratch: npt.NDArray[np.uint32] | None = None,
         index: int = 0,
+        features: IntArray | None = None,
     ) -> None:
         self.index = index  # among the trees that are grown together
         # Rounds may expand leaves in vain, up to as many again as the tree has.
         self.max_splits = 2 * (parameters.num_leaves - 1)
         n_nodes = 2 * self.max_splits + 1
-        self.tree = TreeNodes(np.zeros(n_nodes, NODE), np.zeros((n_nodes, parameters.max_cat_threshold), np.int32))
+        categories = np.zeros((n_nodes, parameters.max_cat_threshold), np.int32)
+        # Who asks only how much room a tree takes knows no features.
+        rules = () if features is None else rules_of_features(parameters, features, n_nodes)
+        self.tree = TreeNodes(np.zeros(n_nodes, NODE), categories, *rules)
         self.words = np.empty((2, n_rows), np.int64)
         self.rows = NodeRows(
             numbers=np.empty(n_rows, np.uint32),
@@ -171,7 +183,8 @@ class RoundGrower:
         self._workers = workers
         self._expander = expander
         scratch = np.empty(dataset.n_rows, np.uint32)
-        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch, index) for index in range(n_at_once)]
+        features = dataset.plan.features
+        self._trees = [GrowingTree(dataset.n_rows, parameters, scratch, index, features) for index in range(n_at_once)]
         self.rounds = Rounds()
 
     @property
@@ -222,6 +235,7 @@ class RoundGrower:
         for name, value in (("start", 0), ("depth", 0), ("left", -1), ("gain", -1.0), ("slot", -1), ("path", 0)):
             root[name] = value
         root["gradient"], root["hessian"], root["count"] = 0, 0, n_rows
+        root["lower"], root["upper"], root["parent_output"] = -np.inf, np.inf, 0.0
         tree.rows.starts[0], tree.rows.counts[0] = 0, n_rows
         tree.free_slots[:] = np.arange(tree.n_slots)[::-1]
         leaves = tree.leaves

@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 
+from dmlgbm.gbdt.growth.feature_rules import compares_gains, kind_of_bounds
 from dmlgbm.gbdt.growth.quantisation import Quantised
 from dmlgbm.gbdt.kernels.layout import SPLIT_RULES, RecordArray
 from dmlgbm.gbdt.parameters import TrainParameters
@@ -34,6 +35,10 @@ def split_rules(parameters: TrainParameters, quantised: Quantised, tree: int, n_
         "min_rows_per_group": parameters.min_data_per_group,
         "features_per_node": max(1, round(n_features * parameters.colsample_bynode)),
         "node_key": node_key(parameters, tree),
+        "at_random": parameters.extra_trees,
+        "by_gain": compares_gains(parameters),
+        "smoothing": parameters.path_smooth,
+        "bounds": kind_of_bounds(parameters),
     }
     # All fields in one step: one after the other takes a microsecond each, before every tree.
     return np.array([tuple(rules[name] for name in SPLIT_RULES.names or ())], SPLIT_RULES)

@@ -7,8 +7,10 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import borrowed, inlined, kernel
 from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.output_bounds import frame_of_children, rated, score_as_leaf, score_of_children
 from dmlgbm.gbdt.kernels.sorting import order_ends_by_key
 from dmlgbm.gbdt.kernels.split_scores import score_to_beat, split_score, unpacked
+from dmlgbm.gbdt.kernels.threshold_search import drawn, least_gain_by_outputs
 
 
 @inlined
@@ -39,7 +41,7 @@ def search_categories(
 
     Few categories: each one alone. Many: in the order of their mean gradient the best set is a prefix, from
     one end or the other. Rare categories stay right, and prefixes are short, because the order of small sums
-    is mostly noise.
+    is mostly noise. A single category, or length of either prefix, is tried where it is drawn.
     """
     layout, packing, rules, buffers, tree = borrowed((layout, packing, rules, buffers, tree))
     nodes, categories = tree.nodes, tree.categories
@@ -60,7 +62,14 @@ def search_categories(
         order_ends_by_key(ratio, order, n_used, longest)
     min_group = 0 if one_against_rest else rules[0].min_rows_per_group
     l1 = rules[0].l1
-    l2 = rules[0].l2 + (0.0 if one_against_rest else rules[0].category_l2)
+    more_l2 = 0.0 if one_against_rest else rules[0].category_l2
+    l2, by_gain = rules[0].l2 + more_l2, rules[0].by_gain == 1
+    frame, unsplit, least, factor = (0.0, 0.0, 0.0, 0.0, 0.0, 0.0), 0.0, 0.0, 0.0
+    if by_gain:
+        frame, unsplit = frame_of_children(rules, nodes, node, more_l2), score_as_leaf(rules, nodes, node)
+        least, factor = least_gain_by_outputs(rules, nodes, node), tree.feature_rules[feature].gain_factor
+    at_random = rules[0].at_random == 1
+    only = drawn(rules, nodes, node, feature, longest) if at_random else np.int64(0)
     for direction in range(1 if one_against_rest else 2):
         gradient, hessian, count, group = np.int64(0), np.int64(0), np.int64(0), np.int64(0)
         for k in range(longest):
@@ -71,6 +80,8 @@ def search_categories(
             hessian += hessians[b]
             count += counts[b]
             group += counts[b]
+            if at_random and k != only:
+                continue
             right_count, right_hessian = node_sums[2] - count, node_sums[1] - hessian
             if count < rules[0].min_rows or hessian < rules[0].min_hessian or group < min_group:
                 continue
@@ -78,7 +89,14 @@ def search_categories(
                 continue
             group = np.int64(0)
             right = float(node_sums[0] - gradient)
-            gain = split_score(float(gradient), float(hessian), right, float(right_hessian), l1, l2)
+            if by_gain:
+                gain = score_of_children(
+                    float(gradient), float(hessian), float(count), right, float(right_hessian), float(right_count),
+                    frame, 0.0,
+                )  # fmt: skip
+                gain = rated(gain - unsplit, least, factor)
+            else:
+                gain = split_score(float(gradient), float(hessian), right, float(right_hessian), l1, l2)
             if gain > score_to_beat(nodes, node, feature):
                 nodes[node].gain = gain
                 nodes[node].feature = feature

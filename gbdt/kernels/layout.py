@@ -135,9 +135,27 @@ SPLIT_RULES = np.dtype(
         ("min_rows_per_group", np.int64),
         ("features_per_node", np.int64),
         ("node_key", np.uint64),
+        ("at_random", np.int64),  # 1: one threshold of a feature is tried in a node, drawn among those allowed
+        # 1: what splits gain follows from the values that leaves would give out, and gains are compared, not scores
+        ("by_gain", np.int64),
+        ("bounds", np.int64),  # how a split at a constrained feature bounds its children, or NO_BOUNDS
+        ("smoothing", np.float64),  # a node of so many rows gives out the mean of its best value and its parent's
     ]
 )
 """What a split must fulfil, in the integer units of the current tree."""
+
+NO_BOUNDS, BOUNDS_IN_THE_MIDDLE, BOUNDS_OF_THE_OTHER = range(3)
+
+FEATURE_RULES = np.dtype(
+    [
+        ("direction", np.int64),  # 1: what comes out must not fall as values grow; -1: must not rise; 0: either
+        ("gain_factor", np.float64),
+    ]
+)
+"""What holds for the splits at one feature."""
+
+NO_FEATURE_RULES = np.zeros(0, FEATURE_RULES)
+NO_GROUPS = np.zeros((0, 0), np.uint64)
 
 LEAF, CLAIMED, SPLIT = 1, 2, 3
 
@@ -160,6 +178,9 @@ NODE = np.dtype(
         ("left_hessian", np.int64),
         ("left_count", np.int64),
         ("n_categories", np.int64),  # length of the node's row in the table of categories that go left
+        ("lower", np.float64),  # where there are bounds: the least that the node may give out
+        ("upper", np.float64),
+        ("parent_output", np.float64),  # what the parent would give out as a leaf
     ]
 )
 """A node of the tree being grown, with its best split."""
@@ -170,6 +191,10 @@ class TreeNodes(NamedTuple):
 
     nodes: RecordArray  # NODE
     categories: npt.NDArray[np.int32]  # [node, category]: those that go left
+    feature_rules: RecordArray = NO_FEATURE_RULES  # FEATURE_RULES [feature], or nothing where there are none
+    # Groups of features that may meet on a way from the root, a bit each; or no words.
+    groups: npt.NDArray[np.uint64] = NO_GROUPS  # [node, word]: those that hold all features on the way to the node
+    feature_groups: npt.NDArray[np.uint64] = NO_GROUPS  # [feature, word]: those that hold the feature
 
 
 class NodeRows(NamedTuple):

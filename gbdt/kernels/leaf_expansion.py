@@ -14,9 +14,17 @@ from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
 from dmlgbm.gbdt.kernels.histogram import build_tile, subtract_tile
 from dmlgbm.gbdt.kernels.layout import SPARSE, BinStorage, Buffers, PackedGradients, RecordArray, TreeSpace
 from dmlgbm.gbdt.kernels.leaf_sharing import share_histogram, share_partition
+from dmlgbm.gbdt.kernels.output_bounds import enter_frames
 from dmlgbm.gbdt.kernels.partition import fill_goes_left, partition_rows
 from dmlgbm.gbdt.kernels.shared_state import EVERY_ROW, N_FEATURES
-from dmlgbm.gbdt.kernels.split_search import HOPELESS, begin_search, choose_features, end_search, search_features
+from dmlgbm.gbdt.kernels.split_search import (
+    HOPELESS,
+    begin_search,
+    choose_features,
+    end_search,
+    inherit_groups,
+    search_features,
+)
 
 
 @inlined
@@ -132,6 +140,10 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
     if not is_root:
         split_rows(space, buffers, node)
         create_children(nodes, node, left)
+        if rules[0].by_gain == 1:
+            enter_frames(rules, space.tree, node, left)
+        if space.tree.groups.shape[1] > 0:
+            inherit_groups(space.tree, node, left)
         smaller = left if nodes[left].count <= nodes[left + 1].count else left + 1
         larger = 2 * left + 1 - smaller
         parent_slot, parent_packed = nodes[node].slot, nodes[node].count <= packed_rows
@@ -166,7 +178,7 @@ def expand_leaf(space: TreeSpace, buffers: Buffers, node: int, left: int, free_s
                 usable = buffers.usable[child - first_child]
                 if tile == 0:
                     begin_search(rules, nodes, child)
-                    choose_features(rules, features, nodes[child].path, buffers, usable)
+                    choose_features(rules, features, space.tree, child, buffers, usable)
                     if not is_root:
                         leave_out_hopeless(space.hopeless[parent_slot], usable)
                 search_features(

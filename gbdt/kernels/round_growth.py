@@ -23,7 +23,8 @@ from dmlgbm.gbdt.kernels.layout import (
     TreeNodes,
 )
 from dmlgbm.gbdt.kernels.leaf_expansion import create_children, may_split
-from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, search_features
+from dmlgbm.gbdt.kernels.output_bounds import enter_frames
+from dmlgbm.gbdt.kernels.split_search import begin_search, choose_features, end_search, inherit_groups, search_features
 from dmlgbm.gbdt.kernels.tree_growth import replay_in_order
 
 # Positions in the array of counters that a tree grown in rounds has.
@@ -102,6 +103,10 @@ def enter_children(space: RoundSpace, k: int) -> bool:
     """Enter the children of the leaf picked as number k with their slots; whether histograms are needed at all."""
     nodes, rules, node, left = space.tree.nodes, space.rules, space.leaves.picked[k], space.leaves.lefts[k]
     create_children(nodes, node, left)
+    if rules[0].by_gain == 1:
+        enter_frames(rules, space.tree, node, left)
+    if space.tree.groups.shape[1] > 0:
+        inherit_groups(space.tree, node, left)
     smaller, larger = smaller_and_larger(nodes, node, left)
     if not may_split(rules, nodes, larger) or space.leaves.counters[IS_LAST_ROUND] == 1:
         return False
@@ -131,7 +136,7 @@ def search_child(
     """Find the best split of a child among some features; the node's gain is a score until `adopt_best`."""
     nodes, packing, rules = space.tree.nodes, space.gradients.packing, space.rules
     begin_search(rules, nodes, child)
-    choose_features(rules, space.features, nodes[child].path, buffers, buffers.usable[0])
+    choose_features(rules, space.features, space.tree, child, buffers, buffers.usable[0])
     search_features(
         layout, packing, rules, own_features, buffers.usable[0], planes,
         nodes[child].count <= packing[0].packed_rows, buffers, space.tree, child,

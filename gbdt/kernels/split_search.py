@@ -16,7 +16,7 @@ from dmlgbm.gbdt.kernels.elementwise_math import hash_counter
 from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
 from dmlgbm.gbdt.kernels.sorting import order_by_key
 from dmlgbm.gbdt.kernels.split_scores import packed_word, score, score_to_beat
-from dmlgbm.gbdt.kernels.threshold_search import LAST_BITS, bar_to_pass, search_numeric
+from dmlgbm.gbdt.kernels.threshold_search import bar_to_pass, least_gain, search_numeric
 
 _NO_SPLIT = -1.0
 
@@ -89,14 +89,66 @@ def load_bins(
 def choose_features(
     rules: RecordArray,
     features: npt.NDArray[np.int64],
+    tree: TreeNodes,
+    node: int,
+    buffers: Buffers,
+    usable: npt.NDArray[np.uint8],
+) -> None:
+    """Mark the features a node may use: all of them, or a sample."""
+    for feature in range(usable.size):
+        usable[feature] = NOT_CHOSEN
+    if tree.groups.shape[1] > 0:
+        choose_allowed_features(rules, features, tree, node, buffers, usable)
+    else:
+        mark_chosen(rules, features, rules[0].features_per_node, tree.nodes[node].path, buffers, usable)
+
+
+@kernel
+def choose_allowed_features(
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    tree: TreeNodes,
+    node: int,
+    buffers: Buffers,
+    usable: npt.NDArray[np.uint8],
+) -> None:
+    """Mark features that are in a group with all those on the way to a node; the others are hopeless below it, too."""
+    rules, features, tree, buffers, usable = borrowed((rules, features, tree, buffers, usable))
+    groups, feature_groups, allowed = tree.groups, tree.feature_groups, buffers.sums[0]
+    n_allowed = np.int64(0)
+    for k in range(features.size):
+        in_common = np.uint64(0)
+        for word in range(groups.shape[1]):
+            in_common |= groups[node, word] & feature_groups[features[k], word]
+        if in_common != np.uint64(0):
+            allowed[n_allowed] = features[k]
+            n_allowed += 1
+        else:
+            usable[features[k]] = HOPELESS
+    # The share of the features that nodes without constraints may use, to the nearest number.
+    n_chosen = (2 * rules[0].features_per_node * n_allowed + features.size) // max(2 * features.size, 1)
+    mark_chosen(rules, allowed[:n_allowed], max(n_chosen, 1), tree.nodes[node].path, buffers, usable)
+
+
+@kernel
+def inherit_groups(tree: TreeNodes, node: int, left: int) -> None:
+    """The groups of a node's children: those of the node that hold the feature of its split."""
+    groups, feature_groups, feature = tree.groups, tree.feature_groups, tree.nodes[node].feature
+    for word in range(groups.shape[1]):
+        kept = groups[node, word] & feature_groups[feature, word]
+        groups[left, word], groups[left + 1, word] = kept, kept
+
+
+@inlined
+def mark_chosen(
+    rules: RecordArray,
+    features: npt.NDArray[np.int64],
+    n_chosen: int,
     path: np.uint64,
     buffers: Buffers,
     usable: npt.NDArray[np.uint8],
 ) -> None:
-    """Mark the features a node may use: all of them, or those with the smallest hashes of (tree, node, feature)."""
-    for feature in range(usable.size):
-        usable[feature] = NOT_CHOSEN
-    n_chosen = rules[0].features_per_node
+    """Mark so many of the features, those with the smallest hashes of (tree, node, feature)."""
     if n_chosen >= features.size:
         for k in range(features.size):
             usable[features[k]] = USABLE
@@ -118,11 +170,9 @@ def unsplit_score(rules: RecordArray, nodes: RecordArray, node: int) -> float:
 
 @inlined
 def begin_search(rules: RecordArray, nodes: RecordArray, node: int) -> None:
-    """Set the score that a split of the node must exceed."""
+    """Set the score that a split of the node must exceed; where gains are compared, that is nothing."""
     unsplit = unsplit_score(rules, nodes, node)
-    # Neither what rounded gradients could gain by chance nor what the last bits of a float say is a split.
-    by_chance = rules[0].rounding_gain * float(nodes[node].count) / (float(nodes[node].hessian) + rules[0].l2)
-    nodes[node].gain = unsplit + max(rules[0].min_gain, by_chance, unsplit * LAST_BITS)
+    nodes[node].gain = unsplit + least_gain(rules, nodes, node, unsplit) if rules[0].by_gain == 0 else 0.0
     nodes[node].feature = -1
 
 
@@ -162,12 +212,14 @@ def search_features(
             bar = bar_to_pass(rules, packing, total, score_to_beat(nodes, node, np.int64(-1)))
         if layout[feature].categorical == 1:
             search_categories(layout, packing, rules, packed, node_sums, feature, buffers, tree, node)
-        elif not search_numeric(layout, packing, rules, packed, node_sums, feature, buffers, nodes, node, bar):
+        elif not search_numeric(layout, packing, rules, packed, node_sums, feature, buffers, tree, node, bar):
             usable[feature] = HOPELESS
 
 
 @inlined
 def end_search(rules: RecordArray, nodes: RecordArray, node: int) -> None:
     """Turn the best score into a gain; it is -1 when no split is allowed or gains enough."""
-    found = nodes[node].feature >= 0
-    nodes[node].gain = nodes[node].gain - unsplit_score(rules, nodes, node) if found else _NO_SPLIT
+    if nodes[node].feature < 0:
+        nodes[node].gain = _NO_SPLIT
+    elif rules[0].by_gain == 0:
+        nodes[node].gain -= unsplit_score(rules, nodes, node)

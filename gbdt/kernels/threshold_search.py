@@ -11,10 +11,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.kernels.compiler import bits_from_float, float_from_bits, inlined, kernel, multiply_add
-from dmlgbm.gbdt.kernels.elementwise_math import float_of_count
-from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray
-from dmlgbm.gbdt.kernels.split_scores import packed_word, score_to_beat, split_score, unpacked
+from dmlgbm.gbdt.kernels.compiler import bits_from_float, borrowed, float_from_bits, inlined, kernel, multiply_add
+from dmlgbm.gbdt.kernels.elementwise_math import float_of_count, hash_counter
+from dmlgbm.gbdt.kernels.layout import Buffers, RecordArray, TreeNodes
+from dmlgbm.gbdt.kernels.output_bounds import frame_of_children, rated, score_as_leaf, score_of_children
+from dmlgbm.gbdt.kernels.split_scores import packed_word, score, score_to_beat, split_score, unpacked
 
 # No threshold gains enough; no threshold leaves enough rows and hessian on both sides, nor will any in the nodes below.
 _NOT_BETTER, _HOPELESS = -1, -2
@@ -23,10 +24,13 @@ LAST_BITS = 1e-13
 # What a few operations on floats may be off, relative to the largest number they meet.
 _ROUNDING = 1e-14
 _SIGN = np.uint64(1 << 63)
+# What draws a node's thresholds counts from here on; its sample of features is drawn by numbers below.
+FIRST_DRAW = np.uint64(1 << 40)
 # Scans over so few bins are short (measured with 16 bins: 29 % of a search, and 40 % by halves).
 _BINS_WORTH_SCANNING = 32
 # G / S, excess, S and slack in the words of `bar_to_pass`; where excess is 0, everything may pass.
 Bar: TypeAlias = tuple[float, float, float, float]
+IntArray: TypeAlias = npt.NDArray[np.int64]
 
 
 @inlined
@@ -167,6 +171,24 @@ def best_packed_threshold(
     return best + lowest if best >= 0 else best
 
 
+@inlined
+def admissible_wide_range(
+    rules: RecordArray, node_sums: tuple[int, int, int], aside: tuple[int, int, int], n_thresholds: int, sums: IntArray
+) -> tuple[int, int]:
+    """As `admissible_range`, for running sums in three planes."""
+    hessian, count = sums[2], sums[3]
+    least_rows, least_hessian = rules[0].min_rows - aside[2], rules[0].min_hessian - aside[1]
+    lowest = 0
+    while lowest < n_thresholds and (count[lowest] < least_rows or hessian[lowest] < least_hessian):
+        lowest += 1
+    most_rows = node_sums[2] - aside[2] - rules[0].min_rows
+    most_hessian = node_sums[1] - aside[1] - rules[0].min_hessian
+    beyond = n_thresholds
+    while beyond > lowest and (count[beyond - 1] > most_rows or hessian[beyond - 1] > most_hessian):
+        beyond -= 1
+    return lowest, beyond
+
+
 @kernel
 def best_wide_threshold(
     rules: RecordArray,
@@ -178,19 +200,10 @@ def best_wide_threshold(
     least_gain: float,
 ) -> int:
     """As `best_packed_threshold`, for running sums in three planes."""
-    gradient, hessian, count = sums[1], sums[2], sums[3]
-    least_rows, least_hessian = rules[0].min_rows - aside[2], rules[0].min_hessian - aside[1]
-    lowest = 0
-    while lowest < n_thresholds and (count[lowest] < least_rows or hessian[lowest] < least_hessian):
-        lowest += 1
-    most_rows = node_sums[2] - aside[2] - rules[0].min_rows
-    most_hessian = node_sums[1] - aside[1] - rules[0].min_hessian
-    beyond = n_thresholds
-    while beyond > lowest and (count[beyond - 1] > most_rows or hessian[beyond - 1] > most_hessian):
-        beyond -= 1
+    lowest, beyond = admissible_wide_range(rules, node_sums, aside, n_thresholds, sums)
     if lowest == beyond:
         return _HOPELESS
-    own_gradients, own_hessians, own_gains = gradient[lowest:beyond], hessian[lowest:beyond], gains[lowest:beyond]
+    own_gradients, own_hessians, own_gains = sums[1, lowest:beyond], sums[2, lowest:beyond], gains[lowest:beyond]
     left_over, right_over = aside[0], node_sums[0] - aside[0]
     left_hessian_over, right_hessian_over = aside[1], node_sums[1] - aside[1]
     l1, l2 = rules[0].l1, rules[0].l2
@@ -208,6 +221,124 @@ def best_wide_threshold(
 
 
 @inlined
+def least_gain(rules: RecordArray, nodes: RecordArray, node: int, unsplit: float) -> float:
+    """What a split must gain: neither what rounded gradients could by chance nor what the last bits of a float say."""
+    by_chance = rules[0].rounding_gain * float(nodes[node].count) / (float(nodes[node].hessian) + rules[0].l2)
+    return max(rules[0].min_gain, by_chance, unsplit * LAST_BITS)
+
+
+@inlined
+def least_gain_by_outputs(rules: RecordArray, nodes: RecordArray, node: int) -> float:
+    """The same where gains are compared: scores may be negative there."""
+    best = score(float(nodes[node].gradient), float(nodes[node].hessian), rules[0].l1, rules[0].l2)
+    return least_gain(rules, nodes, node, max(best, abs(score_as_leaf(rules, nodes, node))))
+
+
+@kernel
+def best_threshold_by_gain(
+    rules: RecordArray,
+    packing: RecordArray,
+    packed: bool,
+    node_sums: tuple[int, int, int],
+    aside: tuple[int, int, int],
+    n_thresholds: int,
+    buffers: Buffers,
+    tree: TreeNodes,
+    node: int,
+    feature: int,
+) -> int:
+    """As the two above, where gains are compared.
+
+    No value of a leaf removes more than its best one: where no threshold is above the bar with that, none is with any.
+    """
+    rules, packing, buffers, tree = borrowed((rules, packing, buffers, tree))
+    nodes, sums, gains = tree.nodes, buffers.sums, buffers.gains
+    to_beat, unsplit = score_to_beat(nodes, node, feature), score_as_leaf(rules, nodes, node)
+    least, factor = least_gain_by_outputs(rules, nodes, node), tree.feature_rules[feature].gain_factor
+    if packed:
+        total, word_aside = packed_word(packing, node_sums), packed_word(packing, aside)
+        words = sums[0, :n_thresholds]
+        lowest, beyond = admissible_range(rules, packing, total, word_aside, words)
+        if lowest >= beyond:
+            return _HOPELESS
+        if factor == 0.0:
+            return _NOT_BETTER
+        bar = bar_to_pass(rules, packing, total, max(least, to_beat / factor) + unsplit)
+        if not any_above(rules, packing, bar, word_aside, words[lowest : lowest + (beyond - lowest + 3 & ~3)]):
+            return _NOT_BETTER
+        for b in range(lowest, beyond):
+            sums[1, b], sums[2, b], sums[3, b] = unpacked(packing, words[b])
+    else:
+        lowest, beyond = admissible_wide_range(rules, node_sums, aside, n_thresholds, sums)
+        if lowest >= beyond:
+            return _HOPELESS
+    own_gradients, own_hessians, own_gains = sums[1, lowest:beyond], sums[2, lowest:beyond], gains[lowest:beyond]
+    own_counts, frame = sums[3, lowest:beyond], frame_of_children(rules, nodes, node, 0.0)
+    direction = float(tree.feature_rules[feature].direction)
+    for b in range(own_gains.size):
+        left, left_hessian, left_count = (
+            own_gradients[b] + aside[0],
+            own_hessians[b] + aside[1],
+            own_counts[b] + aside[2],
+        )
+        both = score_of_children(
+            float(left), float(left_hessian), float(left_count), float(node_sums[0] - left),
+            float(node_sums[1] - left_hessian), float(node_sums[2] - left_count), frame, direction,
+        )  # fmt: skip
+        own_gains[b] = rated(both - unsplit, least, factor)
+    best = first_above(own_gains, to_beat)
+    return best + lowest if best >= 0 else best
+
+
+@inlined
+def drawn(rules: RecordArray, nodes: RecordArray, node: int, feature: int, n: int) -> int:
+    """A number below n for a feature of a node."""
+    number = hash_counter(rules[0].node_key ^ nodes[node].path, FIRST_DRAW + np.uint64(feature))
+    return np.int64(number % np.uint64(max(n, 1)))
+
+
+@kernel
+def drawn_threshold(
+    rules: RecordArray,
+    packing: RecordArray,
+    packed: bool,
+    node_sums: tuple[int, int, int],
+    aside: tuple[int, int, int],
+    n_thresholds: int,
+    buffers: Buffers,
+    tree: TreeNodes,
+    node: int,
+    feature: int,
+) -> int:
+    """As the three above, where a single threshold is tried."""
+    rules, packing, buffers, tree = borrowed((rules, packing, buffers, tree))
+    nodes, sums = tree.nodes, buffers.sums
+    if packed:
+        total, word_aside = packed_word(packing, node_sums), packed_word(packing, aside)
+        lowest, beyond = admissible_range(rules, packing, total, word_aside, sums[0, :n_thresholds])
+    else:
+        lowest, beyond = admissible_wide_range(rules, node_sums, aside, n_thresholds, sums)
+    if lowest >= beyond:
+        return _HOPELESS
+    b = lowest + drawn(rules, nodes, node, feature, beyond - lowest)
+    own = unpacked(packing, sums[0, b]) if packed else (sums[1, b], sums[2, b], sums[3, b])
+    left, left_hessian, left_count = own[0] + aside[0], own[1] + aside[1], own[2] + aside[2]
+    right, right_hessian = float(node_sums[0] - left), float(node_sums[1] - left_hessian)
+    if rules[0].by_gain == 0:
+        gain = split_score(float(left), float(left_hessian), right, right_hessian, rules[0].l1, rules[0].l2)
+    else:
+        both = score_of_children(
+            float(left), float(left_hessian), float(left_count), right, right_hessian,
+            float(node_sums[2] - left_count), frame_of_children(rules, nodes, node, 0.0),
+            float(tree.feature_rules[feature].direction),
+        )  # fmt: skip
+        least, factor = least_gain_by_outputs(rules, nodes, node), tree.feature_rules[feature].gain_factor
+        gain = rated(both - score_as_leaf(rules, nodes, node), least, factor)
+    buffers.gains[b] = gain
+    return b if gain > score_to_beat(nodes, node, feature) else _NOT_BETTER
+
+
+@inlined
 def search_numeric(
     layout: RecordArray,
     packing: RecordArray,
@@ -216,12 +347,12 @@ def search_numeric(
     node_sums: tuple[int, int, int],
     feature: int,
     buffers: Buffers,
-    nodes: RecordArray,
+    tree: TreeNodes,
     node: int,
     bar: Bar,
 ) -> bool:
     """Replace the node's best split if a threshold over these running sums gains more; False if none is admissible."""
-    sums, gains = buffers.sums, buffers.gains
+    sums, gains, nodes = buffers.sums, buffers.gains, tree.nodes
     any_admissible = False
     nothing = (np.int64(0), np.int64(0), np.int64(0))
     total = packed_word(packing, node_sums)
@@ -240,7 +371,13 @@ def search_numeric(
         n_thresholds = last_value + (1 if some_missing and missing_left == 0 else 0)
         aside = missing if missing_left == 1 else nothing
         least = score_to_beat(nodes, node, feature)
-        if packed:
+        if rules[0].at_random == 1:
+            best = drawn_threshold(rules, packing, packed, node_sums, aside, n_thresholds, buffers, tree, node, feature)
+        elif rules[0].by_gain == 1:
+            best = best_threshold_by_gain(
+                rules, packing, packed, node_sums, aside, n_thresholds, buffers, tree, node, feature
+            )
+        elif packed:
             best = best_packed_threshold(
                 rules, packing, total, packed_word(packing, aside), sums[0, :n_thresholds], gains, bar, least
             )

@@ -203,6 +203,7 @@ def create_root(nodes: RecordArray, n_rows: int) -> None:
     nodes[0].start, nodes[0].count, nodes[0].depth = 0, n_rows, 0
     nodes[0].left, nodes[0].gain, nodes[0].slot, nodes[0].path = -1, -1.0, -1, np.uint64(0)
     nodes[0].gradient, nodes[0].hessian = 0, 0
+    nodes[0].lower, nodes[0].upper, nodes[0].parent_output = -np.inf, np.inf, 0.0
 
 
 @inlined

@@ -79,7 +79,7 @@ def vote(
         ballot[k] = -1
     if local_nodes[child].count == 0:
         return
-    choose_features(local.rules, tree_features, space.tree.nodes[child].path, buffers, buffers.usable[0])
+    choose_features(local.rules, tree_features, space.tree, child, buffers, buffers.usable[0])
     n_found = np.int64(0)
     for k in range(tree_features.size):
         feature = tree_features[k]
@@ -149,6 +149,9 @@ def build_and_vote(
         first_child = 0 if node < 0 else left
         for child in range(first_child, first_child + (1 if node < 0 else 2)):
             local_nodes[child].count = rows.counts[child]
+            local_nodes[child].path, local_nodes[child].depth = nodes[child].path, nodes[child].depth
+            local_nodes[child].lower, local_nodes[child].upper = nodes[child].lower, nodes[child].upper
+            local_nodes[child].parent_output = nodes[child].parent_output
             if nodes[child].slot >= 0:
                 vote(
                     table.layout, space, local, pool[nodes[child].slot], rows.counts[child] <= packed_rows,

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.growth.feature_rules import single_rules
 from dmlgbm.gbdt.growth.grown_tree import GrownTree
 from dmlgbm.gbdt.growth.leaf_fitting import label_others
 from dmlgbm.gbdt.growth.round_grower import GrowingTree, candidate_words, no_candidates
@@ -49,7 +50,11 @@ class VotingParallel:
         layout, n_features = dataset.plan.layout, len(dataset.plan.features)
         example = GrowingTree(0, parameters)
         self._pool = np.empty((example.n_slots, 3, dataset.plan.n_positions), np.int64)
-        self._local_tree = TreeNodes(*(np.zeros_like(array) for array in example.tree))
+        self._local_tree = TreeNodes(
+            np.zeros_like(example.tree.nodes),
+            np.zeros_like(example.tree.categories),
+            single_rules(parameters, dataset.plan.features),
+        )
         self._threads = LeafThreads(dataset, parameters.num_leaves, workers)
         self._vote_buffers = [
             VoteBuffers(np.empty(n_features), np.empty(n_features, np.int64), planes) for planes in self._threads.planes

@@ -174,12 +174,12 @@ class _CollectionFit:
         training = described.row_set(rules, rows_of)
         columns = self._settings.matched_to(schema.columns)
         watched = [self._watched(each, columns, classes, objective.n_outputs) for each in given]
-        parameters = parameters.for_rows(training.n_rows)
+        parameters = parameters.for_table(training.n_rows, schema.columns)
         if parameters.train.early_stopping_rounds is not None and not watched:
             training, watched = self._set_aside(training, described, classes)
         warn_of_unused_metric(self._settings.eval_metric, watched)
         job = ClusterJob(
-            parameters=self._train_parameters(training, watched),
+            parameters=self._train_parameters(parameters.train, training, watched),
             binning=parameters.binning,
             objective=objective,
             columns=schema.columns,
@@ -269,7 +269,9 @@ class _CollectionFit:
         learnt, watched = (split_cuts(training.cuts, own) for own in rows)
         return replace(training, cuts=learnt), [("validation", replace(training, cuts=watched))]
 
-    def _train_parameters(self, training: RowSet, watched: Sequence[NamedSet]) -> TrainParameters:
+    def _train_parameters(
+        self, parameters: TrainParameters, training: RowSet, watched: Sequence[NamedSet]
+    ) -> TrainParameters:
         """The engine's parameters for the iterations to add and the sets to watch."""
         own: int | None = None
 
@@ -281,7 +283,6 @@ class _CollectionFit:
             own = self._place.digest(training, TRAINING) if own is None else own
             return self._place.digest(rows, f"{name}-{number}") == own
 
-        parameters = self._parameters.train
         n_estimators = self._start.iterations_to_add(parameters.n_estimators)
         parameters = with_rates(replace(parameters, n_estimators=n_estimators), self._settings.learning_rates)
         names = [name for name, _ in watched]

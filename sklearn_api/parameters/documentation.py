@@ -60,11 +60,32 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "uniform_drop": ("bool", "With 'dart', leave out all iterations alike, not the heavier ones more often."),
     "xgboost_dart_mode": ("bool", "With 'dart', weigh trees as XGBoost does."),
     "drop_seed": ("int or None", "Seed of what 'dart' leaves out; None for that of `random_state`."),
+    "extra_trees": ("bool", "Try one threshold of each column in a node, drawn at random, instead of all."),
     "cat_smooth": ("float", "Smoothing of categories before they are sorted for a split."),
     "cat_l2": ("float", "L2 penalty added in categorical splits."),
     "max_cat_threshold": ("int", "Most categories on the smaller side of a categorical split."),
     "max_cat_to_onehot": ("int", "Up to this many categories, one is split from the rest."),
     "min_data_per_group": ("int", "Fewest rows of the categories between two splits that are tried."),
+    "path_smooth": (
+        "float",
+        "What a node gives out is drawn to its parent: half and half where it has so many rows; 0 for not at all.",
+    ),
+    "feature_contri": (
+        "list of float, dict or None",
+        "What the gains of each column are multiplied by, by position or name; 0 keeps a column out.",
+    ),
+    "monotone_constraints": (
+        "list of int, dict or None",
+        "Of each column, by position or name: 1, scores must not fall as it grows; -1, they must not rise; 0, either.",
+    ),
+    "monotone_constraints_method": (
+        "{'basic', 'intermediate'}",
+        "How much a split at a constrained column leaves to the splits below it; 'intermediate' leaves more.",
+    ),
+    "interaction_constraints": (
+        "list of lists, {'pairwise', 'no_interactions'} or None",
+        "Groups of columns, by name or position: all columns on a way from the root to a leaf are in one group.",
+    ),
     "categorical_feature": (
         "'auto' or list",
         "Names, positions or mask of number columns to treat as categories; text and category types are so anyway.",

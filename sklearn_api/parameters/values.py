@@ -14,8 +14,20 @@ from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.parameters import BinningParameters, ParameterError, TrainParameters, names_of
 from dmlgbm.gbdt.system.cores import available_threads
+from dmlgbm.sklearn_api.parameters.column_rules import (
+    Directions,
+    Factors,
+    Groups,
+    checked_directions,
+    checked_factors,
+    checked_groups,
+    directions_of,
+    factors_of,
+    groups_of,
+)
 from dmlgbm.sklearn_api.tables.names import did_you_mean
 from dmlgbm.sklearn_api.watching.scoring import check_scoring
 from dmlgbm.sklearn_api.watching.stopping import names_to_watch, stopping_rounds
@@ -32,13 +44,13 @@ _WHOLE_NUMBERS = (
 )
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
-    *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
+    *("path_smooth", "colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
     *("early_stopping_min_delta", "worker_timeout", "top_rate", "other_rate", "drop_rate", "skip_drop"),
     *("bagging_temperature", "mvs_reg", "pos_bagging_fraction", "neg_bagging_fraction"),
     *("fair_c", "tweedie_variance_power", "focal_gamma", "focal_alpha", "scale_pos_weight"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves", "drop_seed", "mvs_reg")
-_FLAGS = ("first_metric_only", "warm_start", "uniform_drop", "xgboost_dart_mode", "is_unbalance")
+_FLAGS = ("first_metric_only", "warm_start", "extra_trees", "uniform_drop", "xgboost_dart_mode", "is_unbalance")
 _CHOICES = {
     "data_sample_strategy": ("bagging", "goss"),
     "handle_unknown": ("missing", "error"),
@@ -88,8 +100,22 @@ class EngineParameters:
     train: TrainParameters
     binning: BinningParameters
     limits_leaves: bool = True  # False for num_leaves=None
+    # What is said of columns, until these are known.
+    directions: Directions | None = None
+    factors: Factors | None = None
+    groups: Groups | None = None
 
-    def for_rows(self, n_rows: int) -> EngineParameters:
+    def for_table(self, n_rows: int, columns: Columns) -> EngineParameters:
+        """The parameters for a table of so many rows with these columns."""
+        train = replace(
+            self.train,
+            monotone_constraints=directions_of(self.directions, columns),
+            feature_contri=factors_of(self.factors, columns),
+            interaction_constraints=groups_of(self.groups, columns),
+        )
+        return replace(self, train=train)._for_rows(n_rows)
+
+    def _for_rows(self, n_rows: int) -> EngineParameters:
         """Without a limit of leaves, as many as trees of so many rows can have: what is never reached costs memory."""
         if self.limits_leaves:
             return self
@@ -117,6 +143,8 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
     in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
     # A scorer is the first metric, and watched instead of all others.
     in_record["first_metric_only"] = bool(parameters["first_metric_only"] or parameters.get("scoring") is not None)
+    for name in ("monotone_constraints", "interaction_constraints", "feature_contri"):
+        in_record[name] = None  # until the columns are known
     if in_record["max_depth"] is None:
         in_record["max_depth"] = -1
     limits_leaves = in_record["num_leaves"] is not None
@@ -129,7 +157,10 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
         min_data_in_bin=int(parameters["min_data_in_bin"]),
         seed=seed,
     )
-    return EngineParameters(train, binning, limits_leaves)
+    directions = checked_directions(parameters["monotone_constraints"])
+    factors = checked_factors(parameters["feature_contri"])
+    groups = checked_groups(parameters["interaction_constraints"])
+    return EngineParameters(train, binning, limits_leaves, directions, factors, groups)
 
 
 def is_whole_number(value: object) -> bool:
@@ -170,6 +201,11 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     share = parameters["validation_fraction"]
     if share is not None and not 0 < share < 1:
         raise ParameterError(f"validation_fraction={share!r} is out of range: it must be above 0 and below 1.")
+    if parameters["path_smooth"] > 0 and _takes_percentiles(parameters["objective"]):
+        raise ParameterError(
+            f"path_smooth={parameters['path_smooth']!r} smooths steps, but the leaves of objective="
+            f"{parameters['objective']!r} hold percentiles: leave path_smooth at 0."
+        )
     rounds = parameters["early_stopping_rounds"]
     if rounds is not None and rounds < 1:
         raise ParameterError(f"early_stopping_rounds={rounds!r} is out of range: it must be at least 1.")
@@ -193,6 +229,10 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
         raise ParameterError(
             f"verbose={verbose!r} must be 0 or below (silent) or report every so many iterations: 1, 10, ..."
         )
+
+
+def _takes_percentiles(objective: Any) -> bool:
+    return isinstance(objective, str) and OBJECTIVE_ALIASES.get(objective) in ("regression_l1", "quantile", "mape")
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:

@@ -204,7 +204,7 @@ class WorkSharing(BaseEstimator):
         run = vars(before).get("_run")
         if run is None or run.prepared is not prepared or run.training.booster is not before.booster_:
             return self._train_on(prepared, parameters, so_far=before.booster_)
-        parameters = parameters.for_rows(prepared.dataset.n_rows)
+        parameters = parameters.for_table(prepared.dataset.n_rows, prepared.columns)
         run.require_same(parameters.train, *prepared.training_rows(self))
         warn_of_cluster_parameters(self)
         with naming_rows(prepared.rows):
@@ -232,7 +232,7 @@ class WorkSharing(BaseEstimator):
         rows, objective = prepared.training_rows(self)
         warn_of_cluster_parameters(self)
         parameters.train.require_classes_to_draw(objective.n_classes)
-        parameters = parameters.for_rows(prepared.dataset.n_rows)
+        parameters = parameters.for_table(prepared.dataset.n_rows, prepared.columns)
         warn_of_unused_metric(self.eval_metric, ())
         with naming_rows(rows):
             run = ContinuedRun(prepared, parameters.train, rows, objective, so_far)

@@ -125,6 +125,21 @@ def listed_categories() -> FitCase:
     return estimator, {"X": X, "y": pd.Series(z)}
 
 
+def ordered_columns() -> FitCase:
+    X, z = frame_and_signal()
+    constraints = {"number": -1, "whole": 1, "day": 1}
+    return DMLGBMRegressor(objective="quantile", n_estimators=4, monotone_constraints=constraints), {
+        "X": X,
+        "y": pd.Series(z),
+    }
+
+
+def columns_apart() -> FitCase:
+    X, z = frame_and_signal()
+    groups = [["number", "text"], ["whole", "kind", "day", "narrow", "constant"], ["number", "whole"]]
+    return DMLGBMClassifier(n_estimators=4, interaction_constraints=groups), {"X": X, "y": pd.Series(z > 1)}
+
+
 def plain_array() -> FitCase:
     X, z = frame_and_signal()
     numbers = X[["number", "whole", "narrow"]].to_numpy()
@@ -314,6 +329,8 @@ CASES: list[Callable[[], FitCase]] = [
     one_against_all,
     few_bins_level_by_level,
     listed_categories,
+    ordered_columns,
+    columns_apart,
     plain_array,
     ranking_by_ids,
     ranking_by_sizes,
@@ -381,7 +398,9 @@ def test_cluster_fit_is_the_local_fit(
 
 
 @pytest.mark.parametrize(
-    "case", [multiclass_with_weights, regression_with_sampling, ranking_by_ids], ids=lambda case: case.__name__
+    "case",
+    [multiclass_with_weights, regression_with_sampling, ranking_by_ids, ordered_columns, columns_apart],
+    ids=lambda case: case.__name__,
 )
 def test_dividing_columns_gives_the_local_fit_too(
     client: Client, case: Callable[[], FitCase], local_fits: dict[str, Any]

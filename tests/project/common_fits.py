@@ -159,6 +159,10 @@ def _settings() -> list[Model]:
         {"boosting_type": "goss", "learning_rate": 0.9},
         {"bootstrap_type": "bayesian"},
         {"bootstrap_type": "mvs", "subsample": 0.5},
+        {"monotone_constraints": (1, *[0] * (x.shape[1] - 1))},
+        {"interaction_constraints": "no_interactions"},
+        {"extra_trees": True},
+        {"path_smooth": 3.0, "feature_contri": (0.5, *[1.0] * (x.shape[1] - 1))},
     )
     models = [_regressor(**settings).fit(x, y) for settings in each]
     return [*models, _regressor().fit(x, y, init_model=models[0])]

@@ -24,7 +24,14 @@ def classes_with_weights() -> Case:
     z = signal(X)
     labels = np.array(["low", "middle", "high"], dtype=object)[np.digitize(z, np.quantile(z, [0.4, 0.8]))]
     table = X.assign(label=labels, weight=np.linspace(0.5, 2, N_ROWS))
-    estimator = DMLGBMClassifier(n_estimators=4, num_leaves=7, subsample=0.7, subsample_freq=1, class_weight="balanced")
+    estimator = DMLGBMClassifier(
+        n_estimators=4,
+        num_leaves=7,
+        subsample=0.7,
+        subsample_freq=1,
+        class_weight="balanced",
+        monotone_constraints={"whole": 1},
+    )
     return estimator, table, {"y": "label", "sample_weight": "weight"}, {}
 
 
@@ -45,7 +52,12 @@ def relative_errors() -> Case:
 def numbers_with_rows_set_aside() -> Case:
     X = mixed_frame()
     estimator = DMLGBMRegressor(
-        n_estimators=12, num_leaves=7, early_stopping=True, early_stopping_rounds=3, tree_learner="feature"
+        n_estimators=12,
+        num_leaves=7,
+        early_stopping=True,
+        early_stopping_rounds=3,
+        tree_learner="feature",
+        interaction_constraints="pairwise",
     )
     return estimator, X.assign(target=signal(X), start=0.25), {"y": "target", "init_score": "start"}, {}
 

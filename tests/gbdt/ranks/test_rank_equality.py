@@ -69,6 +69,28 @@ SETTINGS: dict[str, dict[str, Any]] = {
         "learning_rates": (0.5, 0.05, 0.2, 0.3, 0.1),
         "n_estimators": 5,
     },
+    "ordered": {"monotone_constraints": (1, -1, 1, *[0] * 4, -1, *[0] * 22)},
+    "ordered loosely": {
+        "monotone_constraints": (-1, 1, 0, 1, *[0] * 6, *[1] * 20),
+        "monotone_constraints_method": "intermediate",
+        "num_leaves": 31,
+    },
+    "apart": {
+        "interaction_constraints": (tuple(range(3)), tuple(range(2, 9)), (0, 9), tuple(range(10, 30))),
+        "num_leaves": 31,
+    },
+    "drawn apart": {
+        "interaction_constraints": tuple((0, k) for k in range(1, 30)) + tuple((1, 2, k) for k in range(1, 30)) * 2,
+        "colsample_bynode": 0.5,
+        "colsample_bytree": 0.8,
+    },
+    "thresholds at random": {
+        "extra_trees": True,
+        "colsample_bynode": 0.7,
+        "num_leaves": 31,
+        "monotone_constraints": (1, *[0] * 29),
+    },
+    "weighed gains": {"feature_contri": (0.1, 2.0, *[1.0] * 27, 0.0), "num_leaves": 31},
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")
@@ -141,6 +163,12 @@ def test_every_setting(objective: str, options: str, mode: str) -> None:
     weight = random.integers(0, 3, N_ROWS) * random.random(N_ROWS)
     fit = make_fit(objective, SETTINGS[options], weight=weight)
     check_equal(fit, random_deal(random, N_ROWS, 3, 7), tree_learner=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_smoothed_leaves(mode: str) -> None:
+    fit = make_fit("multiclass", {"path_smooth": 20.0, "monotone_constraints": (1, *[0] * 29)})
+    check_equal(fit, random_deal(np.random.default_rng(6), N_ROWS, 3, 7), tree_learner=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
