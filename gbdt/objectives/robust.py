@@ -16,8 +16,9 @@ from dmlgbm.gbdt.objectives.pointwise import OfPercentiles, Smooth
 from dmlgbm.gbdt.objectives.protocol import FloatArray, IntArray, SingleArray
 from dmlgbm.gbdt.objectives.targets import require_real
 
-# Steps of the weight that the smallest target of "mape" gives a residual.
-_UNIT_BITS = 30
+# Bits of the largest weight that a target of "mape" gives its residual, and of the sum over all rows.
+_MOST_UNIT_BITS = 30
+_SUM_BITS = 61
 
 
 class _OfDifferences(Smooth):
@@ -97,10 +98,15 @@ class AbsolutePercentageError(OfPercentiles):
         weights = self.weights
         if weights.given is not None and weights.repeats is None:
             return inverse * weights.given
-        # Whole numbers of units that no other row changes but the heaviest: three equal rows are one of weight 3.
-        counts = np.ones(len(inverse), np.int64) if weights.repeats is None else weights.repeats.counts
+        # Whole numbers of a unit that does not depend on whether rows are repeated or weigh more.
+        if weights.repeats is None:
+            counts = np.ones(len(inverse), np.int64)
+            total = int(self._exchange.reduce_sum(np.array([len(inverse)], np.int64))[0])
+        else:
+            counts, total = weights.repeats.counts, weights.repeats.total
         heaviest = float(self._exchange.reduce_max(np.array([inverse[counts > 0].max(initial=0.0)]))[0])
-        units = np.rint(np.ldexp(inverse, _UNIT_BITS - math.frexp(heaviest)[1])).astype(np.int64)
+        bits = min(_MOST_UNIT_BITS, _SUM_BITS - total.bit_length())
+        units = np.rint(np.ldexp(inverse, bits - math.frexp(heaviest)[1])).astype(np.int64)
         return np.maximum(units, 1) * counts
 
     def _write(

@@ -28,6 +28,7 @@ TARGETS = {
     **dict.fromkeys(("binary", "focal"), TWO),
     **dict.fromkeys(("multiclass", "multiclassova"), THREE),
 }
+pytestmark = pytest.mark.medium
 objectives = pytest.mark.parametrize("objective", [*REGRESSOR_OBJECTIVES, *CLASSIFIER_OBJECTIVES])
 
 

@@ -94,6 +94,15 @@ def test_expectiles_have_no_order_and_take_weights_for_repeats(level: float) -> 
     assert abs(math.fsum(pull)) <= 1e-12 * np.abs(pull).sum()
 
 
+def test_weights_of_relative_errors_do_not_run_over_where_whole_weights_are_large() -> None:
+    target = np.random.default_rng(5).permutation(np.linspace(1.0, 9.0, 200_000))
+    weight = np.where(np.arange(200_000) % 2, 1 << 20, (1 << 20) - 1).astype(float)
+    heavy, plain = make("mape", target, weight), make("mape", target)
+    assert heavy.weights.repeats is not None
+    assert heavy.base_scores()[0] == pytest.approx(plain.base_scores()[0], rel=1e-3)
+    assert plain.base_scores()[0] == pytest.approx(3.0, rel=1e-3)
+
+
 def test_the_expectile_of_equal_values_is_their_value() -> None:
     assert shared_expectile(np.full(7, 0.1), None, 0.3) == 0.1
     assert shared_expectile(np.array([1.0, 2.0]), None, 0.75) == 1.75
