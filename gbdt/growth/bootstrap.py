@@ -40,10 +40,11 @@ def bayesian_weights(
     """Exponentially distributed weights of the rows here, to the power of the temperature."""
     weights = np.empty(n_rows, np.float32)
     key = random_key(parameters.seed, Purpose.ROW_WEIGHTS, iteration)
+    temperature = float(parameters.bagging_temperature)  # kernels are compiled for floats
 
     def write(start: int, stop: int) -> None:
         for first, last, number in stretches_between(segments, start, stop):
-            write_random_weights(first, last, number, key, parameters.bagging_temperature, weights)
+            write_random_weights(first, last, number, key, temperature, weights)
 
     workers.run_ranges(write, n_rows)
     return weights
@@ -64,9 +65,7 @@ def variance_weights(
     if repeats is not None:
         gradients = gradients * repeats.counts.astype(np.float32)
     sizes = _Sizes(gradients, n_total_rows, workers, exchange)
-    ridge = parameters.mvs_reg
-    if ridge is None:
-        ridge = sizes.mean(0.0) ** 2
+    ridge = sizes.mean(0.0) ** 2 if parameters.mvs_reg is None else float(parameters.mvs_reg)
     certain = sizes.least_certain(ridge, parameters.subsample * n_total_rows)
     if certain == 0.0:  # no row has a gradient
         return np.ones(n_rows, np.float32)

@@ -37,7 +37,6 @@ from dmlgbm.sklearn_api.parameters.names import stored_parameters
 from dmlgbm.sklearn_api.parameters.values import (
     EngineParameters,
     Stretch,
-    boosting_named,
     engine_parameters,
     is_whole_number,
     n_threads_of,
@@ -282,7 +281,7 @@ class WorkSharing(BaseEstimator):
         return stopping_rounds(vars(self), has_sets=False) is not None
 
     def _drops_trees(self) -> bool:
-        return boosting_named(self.boosting_type) == "dart"
+        return isinstance(self.boosting_type, str) and self.boosting_type == "dart"
 
 
 def _draws_seeds(random_state: Any) -> bool:

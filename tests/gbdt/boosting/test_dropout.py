@@ -12,7 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dmlgbm.gbdt.boosting.dropout import TreeWeights, settled_trees
+from dmlgbm.gbdt.kernels.binning import chosen_rows
 from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.random_keys import Purpose, random_key, random_shares
 from tests.gbdt.ranks.test_rank_equality import make_fit
 
 N_ROWS = 800
@@ -125,3 +127,10 @@ def test_trees_of_a_model_that_is_gone_on_from_stay_as_they_are() -> None:
     weights, _ = weights_of(5, 3, skip_drop=0.0, drop_rate=0.8)
     for tree, own, weight in zip(trees, settled, weights, strict=True):
         np.testing.assert_array_equal(own.leaf_value, tree.leaf_value * weight)
+
+
+def test_random_shares_are_the_hashes_that_kernels_draw_rows_by() -> None:
+    key = random_key(3, Purpose.DROPPED_ITERATIONS, 8)
+    shares = random_shares(key, 1_000)
+    for share in (0.01, 0.3, 0.99):
+        np.testing.assert_array_equal(np.flatnonzero(shares < share), chosen_rows(0, 1_000, key, share))
