@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -16,9 +17,11 @@ from search_equality import require_same_results
 from search_models import BusyTree, DeadlyTree, LazyBoosting, TracedTree, fits_in
 from sklearn import model_selection
 from sklearn.base import clone
+from sklearn.exceptions import FitFailedWarning
 
 from dmlgbm import DMLGBMClassifier, GridSearchCV, HalvingGridSearchCV, cross_val_score, cross_validate
 from dmlgbm.tuning import collections
+from dmlgbm.tuning.executors import dask as dask_executor
 from dmlgbm.tuning.executors.base import ExecutorError
 from dmlgbm.tuning.executors.dask import DaskExecutor
 
@@ -131,6 +134,52 @@ def test_a_cluster_without_workers_is_refused_with_the_remedy(rows: Any) -> None
         ),
     ):
         GridSearchCV(TracedTree(), GRID, backend=empty).fit(*rows)
+
+
+def test_short_units_share_tasks_and_change_no_result(
+    client: Client, rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    started: list[list[int]] = []
+    start = DaskExecutor._start
+
+    def counting(executor: DaskExecutor, numbers: list[int]) -> None:
+        started.append(numbers)
+        start(executor, numbers)
+
+    monkeypatch.setattr(DaskExecutor, "_start", counting)
+    monkeypatch.setattr(dask_executor, "_SECONDS_OF_A_TASK", 60.0)  # as much as leaves enough for the other worker
+    grid = {"max_depth": list(range(1, 21))}
+    theirs = model_selection.GridSearchCV(TracedTree(), grid, cv=3).fit(*rows)
+    ours = GridSearchCV(TracedTree(), grid, cv=3, backend=client).fit(*rows)
+    require_same_results(ours, theirs)
+    assert sorted(number for numbers in started for number in numbers) == list(range(60))
+    assert max(map(len, started)) > 1
+    assert len(started) < 30
+    started.clear()
+    monkeypatch.setattr(dask_executor, "_SECONDS_OF_A_TASK", 0.0)
+    require_same_results(GridSearchCV(TracedTree(), grid, cv=3, backend=client).fit(*rows), theirs)
+    assert len(started) == 60
+
+
+@pytest.mark.fault
+@pytest.mark.timeout(300)
+def test_a_call_that_kills_its_workers_takes_no_others_of_its_task_along(
+    rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dask_executor, "_SECONDS_OF_A_TASK", 60.0)
+    grid = {"max_depth": list(range(1, 17))}
+    model = DeadlyTree(deadly_depth=9)
+    with (
+        dask.config.set({"distributed.scheduler.allowed-failures": 0}),
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None, memory_limit=0) as cluster,
+        Client(cluster) as client,
+        pytest.warns(FitFailedWarning, match="was lost"),
+    ):
+        ours = GridSearchCV(model, grid, cv=2, backend=client, n_jobs=1, max_retries=0, refit=False).fit(*rows)
+    theirs = model_selection.GridSearchCV(TracedTree(), grid, cv=2, refit=False).fit(*rows)
+    expected = theirs.cv_results_["mean_test_score"].copy()
+    expected[8] = np.nan
+    np.testing.assert_array_equal(ours.cv_results_["mean_test_score"], expected)
 
 
 @pytest.mark.fault
