@@ -15,7 +15,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dmlgbm.gbdt.callbacks import checkpoint, log_evaluation, progress_bar, record_evaluation, time_limit
+    from dmlgbm.gbdt.callbacks import (
+        checkpoint,
+        log_evaluation,
+        progress_bar,
+        record_evaluation,
+        reset_parameter,
+        time_limit,
+    )
     from dmlgbm.gbdt.model.model_file import ModelFileError
     from dmlgbm.gbdt.parameters import ParameterError
     from dmlgbm.neural import (
@@ -68,6 +75,7 @@ __all__ = [
     "plot_search",
     "progress_bar",
     "record_evaluation",
+    "reset_parameter",
     "time_limit",
 ]
 
@@ -76,7 +84,8 @@ _MODULE_OF = {
     "ModelFileError": "dmlgbm.gbdt.model.model_file",
     "ParameterError": "dmlgbm.gbdt.parameters",
     **dict.fromkeys(
-        ("checkpoint", "log_evaluation", "progress_bar", "record_evaluation", "time_limit"), "dmlgbm.gbdt.callbacks"
+        ("checkpoint", "log_evaluation", "progress_bar", "record_evaluation", "reset_parameter", "time_limit"),
+        "dmlgbm.gbdt.callbacks",
     ),
     **dict.fromkeys(("DMLGBMClassifier", "DMLGBMRanker", "DMLGBMRegressor", "load_model"), "dmlgbm.sklearn_api"),
     **dict.fromkeys(

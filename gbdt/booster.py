@@ -38,6 +38,7 @@ class Booster:
     objective: str
     columns: Columns
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    averages: bool = False  # a score is the base score plus the mean over iterations, not their sum
 
     @property
     def n_features(self) -> int:
@@ -86,26 +87,43 @@ class Booster:
         """Scores [output, row] after some or all iterations; the table's categories must be encoded.
 
         With a `first_iteration` above 0 they are what `n_iterations` from there on add: scores of stretches that follow
-        one another add up to the model's, so the base scores belong to the first stretch.
+        one another add up to the model's, so the base scores belong to the first stretch. Where iterations are
+        averaged, any stretch is a model of its own.
         """
         n_trees = None if n_iterations is None else n_iterations * self.n_outputs
-        base_scores = self.base_scores if first_iteration == 0 else np.zeros(self.n_outputs)
+        has_base = first_iteration == 0 and not self.averages
+        base_scores = self.base_scores if has_base else np.zeros(self.n_outputs)
         first_tree = first_iteration * self.n_outputs
         with Workers(n_threads) as workers:
-            return self.forest.raw_scores(table, base_scores, first_tree=first_tree, n_trees=n_trees, workers=workers)
+            sums = self.forest.raw_scores(table, base_scores, first_tree=first_tree, n_trees=n_trees, workers=workers)
+        if not self.averages:
+            return sums
+        return self.averaged(sums, self.n_iterations - first_iteration if n_iterations is None else n_iterations)
+
+    def averaged(
+        self, sums: npt.NDArray[np.float64], n_iterations: int, first_scores: npt.NDArray[np.float64] | None = None
+    ) -> npt.NDArray[np.float64]:
+        """The scores of a model that averages, from the sums of so many iterations."""
+        first = self.base_scores[:, None] if first_scores is None else first_scores
+        return first + sums / max(n_iterations, 1)
+
+    def nothing_added(self, n_rows: int) -> npt.NDArray[np.float64]:
+        """What trees are added to: the base scores, or zeros where it is the sums that are kept."""
+        first = np.zeros(self.n_outputs) if self.averages else self.base_scores
+        return np.repeat(first[:, None], n_rows, axis=1)
 
     def staged_raw_scores(self, table: Table, n_threads: int = 1) -> Iterator[npt.NDArray[np.float64]]:
         """Scores [output, row] after the first iteration, after the second, and so on."""
-        scores = np.repeat(self.base_scores[:, None], table.n_rows, axis=1)
+        scores = self.nothing_added(table.n_rows)
         with Workers(n_threads) as workers:
             for iteration in range(self.n_iterations):
                 scores = self.add_iteration(scores, table, iteration, workers)
-                yield scores.copy()
+                yield self.averaged(scores, iteration + 1) if self.averages else scores.copy()
 
     def add_iteration(
         self, scores: npt.NDArray[np.float64], table: Table, iteration: int, workers: Workers
     ) -> npt.NDArray[np.float64]:
-        """The scores with the trees of one iteration added."""
+        """The scores, or sums, with the trees of one iteration added."""
         first = iteration * self.n_outputs
         nothing = np.zeros(self.n_outputs)
         return scores + self.forest.raw_scores(
@@ -121,6 +139,8 @@ class Booster:
         """What predicts single rows with the first iterations; `reader` knows their values."""
         n_trees = n_iterations * self.n_outputs
         trees = self._laid_out(walked=True).walked_trees(self.base_scores, reader.features, n_trees)
+        if self.averages:
+            trees = trees._replace(divisor=np.array([max(n_iterations, 1)], np.float64))
         return OneRow(reader, trees, link)
 
     def feature_importance(self, kind: Literal["split", "gain"]) -> npt.NDArray[np.float64]:
@@ -143,6 +163,8 @@ class Booster:
             "categories": self.categories,
             "metadata": self.metadata,
         }
+        if self.averages:
+            header["averages"] = True
         return model_bytes(header, arrays)
 
     @classmethod
@@ -170,6 +192,7 @@ class Booster:
             objective=str(header["objective"]),
             columns=Columns(None if names is None else tuple(names), categories),
             metadata=header["metadata"],
+            averages="averages" in header,
         )
 
     def __repr__(self) -> str:

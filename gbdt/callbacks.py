@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple, NoReturn, TextIO
+from typing import Any, NamedTuple, NoReturn, TextIO
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.system.atomic_file import write_atomically
@@ -126,6 +126,21 @@ def time_limit(seconds: float) -> Callback:
             state.stop(f"the time limit of {seconds:g} s is reached")
 
     return watch
+
+
+@dataclass(frozen=True)
+class ParameterSchedule:
+    """Values of parameters for each iteration. A fit reads them before it begins: this is called by nobody."""
+
+    kwargs: dict[str, Any]
+
+    def __call__(self, state: TrainingState) -> None:
+        raise RuntimeError("reset_parameter is for the callbacks of an estimator's fit.")
+
+
+def reset_parameter(*, learning_rate: Callable[[int], float] | Sequence[float]) -> Callback:
+    """Change the learning rate: a list with the rate of each iteration, or a function of its number, first 0."""
+    return ParameterSchedule({"learning_rate": learning_rate})
 
 
 def _described(evaluations: list[Evaluation]) -> str:

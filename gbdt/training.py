@@ -47,11 +47,12 @@ def train(
     with Workers(parameters.n_threads) as workers:
         dataset = binner(rows.table, binning, workers, rows.weight)
         loss = loss_over(rows, objective, parameters.precision)
-        start = initial_model or empty_model(loss, Columns.of(rows.table), first_scores=rows.init_score is None)
+        columns = Columns.of(rows.table)
+        start = initial_model or empty_model(loss, columns, parameters, first_scores=rows.init_score is None)
         check_outputs(start, loss)
         scores = start_scores(start, rows, workers)
         evaluators = [Evaluator(one, start, metrics, workers) for one in evaluation_sets]
-        with local_run(parameters, dataset, loss, rows, scores, workers) as run:
+        with local_run(parameters, dataset, loss, rows, scores, workers, start.n_iterations) as run:
             return boost(run, start, evaluators, callbacks)
 
 

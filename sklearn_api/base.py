@@ -8,7 +8,6 @@ by one assignment, and a prediction reads it once: another thread may predict wh
 from __future__ import annotations
 
 import os
-import warnings
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +29,7 @@ from dmlgbm.gbdt.training import TrainingResult
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.continuation import Start, starting_point
 from dmlgbm.sklearn_api.dispatch import snapshot, warn_of_cluster_parameters
-from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
+from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_other_modes, warn_of_unused_metric
 from dmlgbm.sklearn_api.fitting import CheckedFit, NamedRows, train_booster
 from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
 from dmlgbm.sklearn_api.parameters.names import canonical_parameters, parameter_names, stored_parameters
@@ -44,7 +43,7 @@ from dmlgbm.sklearn_api.saved_state import saved_state
 from dmlgbm.sklearn_api.sharing.work_sharing import WorkSharing
 from dmlgbm.sklearn_api.tables import listed_categories
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
-from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
+from dmlgbm.sklearn_api.watching.scoring import WatchedModel
 from dmlgbm.sklearn_api.watching.stopping import TRAINING, warn_of_rounds_without_sets
 
 if TYPE_CHECKING:
@@ -64,7 +63,6 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
 
     objective: Any
     n_estimators: int
-    subsample: float
     validation_fraction: float | None
     eval_metric: Any
     categorical_feature: Any
@@ -135,13 +133,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         given = {**stored_parameters(self), **changes}
         parameters = engine_parameters(given, has_sets=has_sets)
         warn_of_rounds_without_sets(given, has_sets=has_sets)
-        if parameters.train.subsample < 1 and parameters.train.subsample_freq == 0:
-            # LightGBM's defaults, but nobody who writes this wants it.
-            warnings.warn(
-                f"subsample={parameters.train.subsample} has no effect while subsample_freq=0: set subsample_freq=1 to "
-                "draw the rows of every tree.",
-                stacklevel=3,
-            )
+        warn_of_other_modes(parameters.train)
         return parameters
 
     def _starting_point(self, init_model: Any) -> Start:
@@ -174,7 +166,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
 
     def _fit_rows(self, fit: CheckedFit) -> Self:
         """Train on rows that have been checked, and store the result."""
-        parameters, objective, settings = fit.parameters, fit.objective, fit.settings
+        parameters, settings = fit.parameters, fit.settings
         learnt_from, watched = fit.training, fit.watched
         if parameters.train.early_stopping_rounds is not None and not watched:
             learnt_from, watched = self._set_aside(fit.training, parameters.train.seed)
@@ -184,15 +176,14 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         warn_of_unused_metric(settings.eval_metric, watched)
         result = train_booster(
             parameters,
-            objective,
+            WatchedModel(self, fit.objective, columns, fit.classes),
             learnt_from,
             watched,
             fit.start,
             eval_metric=settings.eval_metric,
-            eval_at=getattr(self, "eval_at", ()),
-            scorers=scorer_metrics(self, objective, columns, fit.classes),
             report_every=int(self.verbose),
             callbacks=settings.callbacks,
+            learning_rates=settings.learning_rates,
             binner=fit.binner,
         )
         warn_of_constant_model(result.booster, learnt_from.n_rows, parameters.train)

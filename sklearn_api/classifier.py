@@ -10,7 +10,10 @@ from typing import Any, Literal, Self
 from sklearn.base import ClassifierMixin
 
 from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.metrics.loss_constants import LossConstants
 from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.objectives.binary import Balance
+from dmlgbm.gbdt.objectives.factory import CLASSIFIER_OBJECTIVES
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.dispatch import refuse_client
@@ -39,13 +42,18 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
     """Gradient-boosted trees for two or more classes.
 
     Two classes are learnt with one tree an iteration (objective "binary"), more with one tree for each class
-    ("multiclass"). A custom objective works on the same scores: the log odds of the second class, or one score for each
-    class, whose softmax are the probabilities.
+    ("multiclass"). "focal" counts rows of two classes less the better they are known, and "multiclassova" learns each
+    class against the rest. A custom objective works on the same scores as the defaults: the log odds of the second
+    class, or one score for each class, whose softmax are the probabilities.
     """
 
     _target_kind = "classes"
 
     class_weight: Any
+    scale_pos_weight: float
+    is_unbalance: bool
+    focal_gamma: float
+    focal_alpha: float
     classes_: Labels
 
     @stores_parameters
@@ -53,6 +61,7 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         self,
         *,
         objective: str | Callable[..., Any] | None = None,
+        boosting_type: Literal["gbdt", "rf", "dart", "goss"] = "gbdt",
         n_estimators: int = 100,
         learning_rate: float = 0.1,
         num_leaves: int | None = 31,
@@ -71,6 +80,20 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         subsample_freq: int = 0,
         colsample_bytree: float = 1.0,
         colsample_bynode: float = 1.0,
+        data_sample_strategy: Literal["bagging", "goss"] = "bagging",
+        bootstrap_type: Literal["bernoulli", "bayesian", "mvs"] = "bernoulli",
+        bagging_temperature: float = 1.0,
+        mvs_reg: float | None = None,
+        pos_bagging_fraction: float = 1.0,
+        neg_bagging_fraction: float = 1.0,
+        top_rate: float = 0.2,
+        other_rate: float = 0.1,
+        drop_rate: float = 0.1,
+        max_drop: int = 50,
+        skip_drop: float = 0.5,
+        uniform_drop: bool = False,
+        xgboost_dart_mode: bool = False,
+        drop_seed: int | None = None,
         extra_trees: bool = False,
         cat_smooth: float = 10.0,
         cat_l2: float = 10.0,
@@ -104,6 +127,10 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         worker_timeout: float = 30.0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         class_weight: Mapping[Any, float] | str | None = None,
+        scale_pos_weight: float = 1.0,
+        is_unbalance: bool = False,
+        focal_gamma: float = 2.0,
+        focal_alpha: float = 0.25,
     ) -> None: ...
 
     def fit(
@@ -155,10 +182,16 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         default = "binary" if n_classes == 2 else "multiclass"
         # scikit-learn's one name for both.
         chosen = None if isinstance(self.objective, str) and self.objective == "log_loss" else self.objective
-        name = objective_named(chosen, ("binary", "multiclass"), default, type(self).__name__)
-        if name == "binary" and n_classes > 2:
-            raise ValueError(f"objective='binary' is for two classes, but y holds {n_classes}: use 'multiclass'.")
-        return ObjectiveSettings(name, n_classes=n_classes, max_delta_step=step_limit(self.max_delta_step))
+        name = objective_named(chosen, CLASSIFIER_OBJECTIVES, default, type(self).__name__)
+        if name in ("binary", "focal") and n_classes > 2:
+            raise ValueError(f"objective={name!r} is for two classes, but y holds {n_classes}: use 'multiclass'.")
+        return ObjectiveSettings(
+            name,
+            n_classes=n_classes,
+            max_delta_step=step_limit(self.max_delta_step),
+            constants=LossConstants(focal_gamma=float(self.focal_gamma), focal_alpha=float(self.focal_alpha)),
+            balance=Balance(float(self.scale_pos_weight), bool(self.is_unbalance)),
+        )
 
     def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
         return split_classes(target, self._share_to_watch(), seed)

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.objectives import ObjectiveSettings
-from dmlgbm.gbdt.parameters import ParameterError
+from dmlgbm.gbdt.parameters import ParameterError, TrainParameters
 from dmlgbm.sklearn_api.saved_state import booster_from_file, saved_best_iteration, saved_classes
 
 
@@ -39,6 +39,16 @@ class Start:
         if self.classes is not None and self.classes != classes.tolist():
             raise ValueError(
                 f"y holds the classes {classes.tolist()}, but the model to go on from was fitted with {self.classes}."
+            )
+
+    def require_same_sum(self, parameters: TrainParameters) -> None:
+        """Trees that are averaged do not mix with trees that are added up."""
+        before = self.booster
+        if before is not None and before.averages != parameters.averages:
+            raise ParameterError(
+                f"boosting_type={parameters.boosting_type!r} cannot go on from a model "
+                f"{'of' if before.averages else 'that is not of'} boosting_type='rf': trees are averaged in one, and "
+                "added up in the other."
             )
 
     def require_same_objective(self, objective: ObjectiveSettings) -> None:

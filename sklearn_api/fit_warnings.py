@@ -5,7 +5,11 @@ from __future__ import annotations
 import re
 import warnings
 from collections.abc import Collection, Sequence
+from dataclasses import fields
 from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.columns import Columns
@@ -73,11 +77,54 @@ def text_kind(categories: Sequence[Category]) -> tuple[str, str] | None:
     return None
 
 
+# Parameters of one way of boosting or sampling.
+_OF_DART = ("drop_rate", "max_drop", "skip_drop", "uniform_drop", "xgboost_dart_mode", "drop_seed")
+_OF_GOSS = ("top_rate", "other_rate")
+
+
+def warn_of_other_modes(parameters: TrainParameters) -> None:
+    """Say which parameters belong to ways of boosting and of drawing rows that were not chosen."""
+    defaults = {each.name: each.default for each in fields(TrainParameters)}
+    modes = (
+        (_OF_DART, parameters.boosting_type != "dart", "without boosting_type='dart'"),
+        (_OF_GOSS, parameters.data_sample_strategy != "goss", "without data_sample_strategy='goss'"),
+        (("bagging_temperature",), parameters.bootstrap_type != "bayesian", "without bootstrap_type='bayesian'"),
+        (("mvs_reg",), parameters.bootstrap_type != "mvs", "without bootstrap_type='mvs'"),
+        (("learning_rate",), parameters.averages, "with boosting_type='rf', which averages whole trees"),
+    )
+    for names, has_none, why in modes:
+        unused = [name for name in names if has_none and getattr(parameters, name) != defaults[name]]
+        if unused:
+            warnings.warn(
+                f"{', '.join(unused)} {'has' if len(unused) == 1 else 'have'} no effect {why}: leave "
+                f"{'it' if len(unused) == 1 else 'them'} out.",
+                stacklevel=4,
+            )
+    if parameters.subsample < 1 and parameters.subsample_freq == 0 and not parameters.weighs_rows:
+        # LightGBM's defaults, but nobody who writes this wants it.
+        warnings.warn(
+            f"subsample={parameters.subsample} has no effect while subsample_freq=0: set subsample_freq=1 to draw the "
+            "rows of every tree.",
+            stacklevel=4,
+        )
+
+
 def warn_of_unused_metric(eval_metric: Any, watched: Collection[Any]) -> None:
     """Say that metrics are evaluated on evaluation sets only."""
     if eval_metric is not None and not watched:
         warnings.warn(
             "eval_metric has no effect without rows to evaluate it on: pass an eval_set, or set early_stopping=True.",
+            stacklevel=4,
+        )
+
+
+def warn_of_small_targets(objective: str, target: npt.NDArray[np.float64]) -> None:
+    """Say that relative errors of small targets are taken as absolute ones."""
+    n_small = int(np.count_nonzero(np.abs(target) < 1.0)) if objective == "mape" else 0
+    if n_small:
+        warnings.warn(
+            f"{n_small:,} of {len(target):,} targets are below 1 in magnitude, and objective 'mape' divides their "
+            "errors by 1: choose a smaller unit for y if relative errors are meant there too.",
             stacklevel=4,
         )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -19,6 +19,8 @@ from dmlgbm.sklearn_api.parameters.values import EngineParameters
 from dmlgbm.sklearn_api.rows.labels import Labels
 from dmlgbm.sklearn_api.rows.row_errors import naming_rows
 from dmlgbm.sklearn_api.watching.evaluation_sets import on_probabilities, watched_metrics
+from dmlgbm.sklearn_api.watching.learning_rates import Rates, with_rates
+from dmlgbm.sklearn_api.watching.scoring import WatchedModel
 from dmlgbm.sklearn_api.watching.stopping import are_same_rows, watching
 
 NamedRows = tuple[str, Rows]
@@ -40,25 +42,25 @@ class CheckedFit:
 
 def train_booster(
     parameters: EngineParameters,
-    objective: ObjectiveSettings,
+    model: WatchedModel,
     training: Rows,
     watched: Sequence[NamedRows],
     start: Start,
     *,
     eval_metric: Any,
-    eval_at: Iterable[int],
-    scorers: Sequence[Metric],
     report_every: int,
     callbacks: Sequence[Callback],
+    learning_rates: Rates | None = None,
     binner: TableBinner = bin_table,
 ) -> TrainingResult:
     """Train; early stopping watches the sets that `parameters` name, or all but the training rows."""
-    start.require_same_objective(objective)
-    metrics = []
-    if watched:
-        metrics = metrics_of(parameters, objective, eval_metric, eval_at, lambda: watched[0][1], scorers)
+    start.require_same_objective(model.objective)
+    start.require_same_sum(parameters.train)
+    parameters.train.require_classes_to_draw(model.objective.n_classes)
+    metrics = metrics_of(parameters, model, eval_metric, lambda: watched[0][1]) if watched else []
+    n_estimators = start.iterations_to_add(parameters.train.n_estimators)
     train_parameters = watching(
-        replace(parameters.train, n_estimators=start.iterations_to_add(parameters.train.n_estimators)),
+        with_rates(replace(parameters.train, n_estimators=n_estimators), learning_rates),
         [name for name, _ in watched],
         lambda number: are_same_rows(training, watched[number][1]),
     )
@@ -67,7 +69,7 @@ def train_booster(
             train_parameters,
             parameters.binning,
             training,
-            objective,
+            model.objective,
             evaluation_sets=[EvaluationSet.whole(name, rows) for name, rows in watched],
             metrics=metrics,
             callbacks=[*([log_evaluation(report_every)] if report_every > 0 else []), *callbacks],
@@ -77,20 +79,17 @@ def train_booster(
 
 
 def metrics_of(
-    parameters: EngineParameters,
-    objective: ObjectiveSettings,
-    eval_metric: Any,
-    eval_at: Iterable[int],
-    example: Callable[[], Rows],
-    scorers: Sequence[Metric] = (),
+    parameters: EngineParameters, model: WatchedModel, eval_metric: Any, example: Callable[[], Rows]
 ) -> list[Metric]:
     """The metrics of all evaluation sets; `example` gives rows of the first one, where a user's function needs them.
 
-    `scorers` are what `scoring` asks for: early stopping watches them, so they come first, and without early stopping
-    they do not come at all.
+    What `scoring` asks for is watched by early stopping, so it comes first, and without early stopping it does not come
+    at all.
     """
-    metrics = watched_metrics(eval_metric, objective, eval_at, example)
+    objective = model.objective
+    metrics = watched_metrics(eval_metric, model, example)
     if parameters.train.early_stopping_rounds is not None:
+        scorers = model.asked_by_scoring()
         names = [scorer.name for scorer in scorers]
         metrics = [*scorers, *(metric for metric in metrics if metric.name not in names)]
         if not metrics:

@@ -17,7 +17,7 @@ from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.model.one_row import Link, OneRow
-from dmlgbm.gbdt.objectives import transform
+from dmlgbm.gbdt.objectives import link_of, transform
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.clusters.lazy_predictions import lazy_on_collections, of_classes, staged_on_collections
 from dmlgbm.sklearn_api.dispatch import snapshot
@@ -88,8 +88,12 @@ class TreePredictions:
         )
 
     def _one_row(self, kind: Literal["classes", "value", "score"]) -> OneRow:
-        is_rate = kind == "value" and self.booster_.objective == "poisson"
-        link: Link = "classes" if kind == "classes" else "exponential" if is_rate else "none"
+        of_objective = link_of(self.booster_.objective)
+        link: Link = "none"
+        if kind == "classes":
+            link = "one_vs_all" if of_objective == "one_vs_all" else "classes"
+        elif kind == "value" and of_objective in ("exponential", "sigmoid"):
+            link = of_objective
         reader = reader_of(self.booster_.columns, self.handle_unknown, self._name())
         return self.booster_.one_row(reader, link, self._stretch(0, None).n_iterations)
 
@@ -120,7 +124,7 @@ class ClassPredictions(TreePredictions):
     ) -> FloatArray:
         """The probability of each class, [row, class]; the other arguments are those of `predict`."""
         score = self._raw_scores(X, num_iteration, start_iteration)
-        return _by_row(score) if raw_score else _probabilities(score)
+        return _by_row(score) if raw_score else self._probabilities(score)
 
     @lazy_on_collections(of_classes)
     def predict_log_proba(self, X: Any, num_iteration: int | None = None, start_iteration: int = 0) -> FloatArray:
@@ -128,6 +132,8 @@ class ClassPredictions(TreePredictions):
         score = self._raw_scores(X, num_iteration, start_iteration)
         if len(score) == 1:
             score = np.stack([np.zeros_like(score[0]), score[0]])
+        elif self._is_one_vs_all():
+            score = -np.logaddexp(0.0, -score)
         return (score - np.logaddexp.reduce(score, axis=0)).T
 
     @lazy_on_collections(of_classes)
@@ -143,7 +149,7 @@ class ClassPredictions(TreePredictions):
     @staged_on_collections("predict_proba")
     def staged_predict_proba(self, X: Any) -> Iterator[FloatArray]:
         """The probabilities after each iteration."""
-        return map(_probabilities, self._staged_raw_scores(X))
+        return map(self._probabilities, self._staged_raw_scores(X))
 
     def one_row(self) -> Callable[[Any], FloatArray]:
         """What predicts single rows in microseconds: a function of a row that returns the probability of each class.
@@ -159,6 +165,15 @@ class ClassPredictions(TreePredictions):
         numbers = (score[0] > 0).astype(np.intp) if len(score) == 1 else score.argmax(axis=0)
         return self.classes_[numbers]
 
+    def _probabilities(self, score: FloatArray) -> FloatArray:
+        if len(score) > 1:
+            return transform("multiclassova" if self._is_one_vs_all() else "multiclass", score).T
+        of_second = transform("binary", score)[0]
+        return np.stack([1.0 - of_second, of_second], axis=1)
+
+    def _is_one_vs_all(self) -> bool:
+        return link_of(self.booster_.objective) == "one_vs_all"
+
 
 class ValuePredictions(TreePredictions):
     """Numbers."""
@@ -167,7 +182,7 @@ class ValuePredictions(TreePredictions):
     def predict(
         self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
     ) -> FloatArray:
-        """The prediction for each row; `raw_score` is before the exponential of objective "poisson".
+        """The prediction for each row; `raw_score` is before the exponential or sigmoid that an objective has.
 
         `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
         """
@@ -233,10 +248,3 @@ def shipped(estimator: Any) -> TreePredictions:
 
 def _by_row(score: FloatArray) -> FloatArray:
     return score[0] if len(score) == 1 else score.T
-
-
-def _probabilities(score: FloatArray) -> FloatArray:
-    if len(score) > 1:
-        return transform("multiclass", score).T
-    of_second = transform("binary", score)[0]
-    return np.stack([1.0 - of_second, of_second], axis=1)

@@ -1,4 +1,4 @@
-"""The regressor: one number for each row, as a mean, a median, a quantile or a rate."""
+"""The regressor: one number for each row, as a mean, a median, a quantile, a rate or a share."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ from typing import Any, Literal, Self
 from sklearn.base import RegressorMixin
 
 from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.metrics.loss_constants import LossConstants
 from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.objectives.factory import REGRESSOR_OBJECTIVES
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.dispatch import refuse_client
+from dmlgbm.sklearn_api.fit_warnings import warn_of_small_targets
 from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.column_rules import FeatureContributions, InteractionConstraints, MonotoneConstraints
 from dmlgbm.sklearn_api.parameters.documentation import documented
@@ -26,24 +29,27 @@ from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, numeric_target
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 from dmlgbm.sklearn_api.watching.evaluation_sets import given_sets
 
-_OBJECTIVES = ("regression", "regression_l1", "quantile", "poisson")
-
 
 @documented
 class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
     """Gradient-boosted trees for a number.
 
-    Objectives: "regression" (squared error, the default), "regression_l1" (absolute error), "quantile" at the level
-    `alpha`, "poisson" (rates of events; targets are not negative), or a function.
+    Objectives: "regression" (squared error, the default), "regression_l1" (absolute error), "quantile" and "expectile"
+    at the level `alpha`; "huber", "fair" and "logcosh", which outliers pull less; "mape" (relative error); "poisson",
+    "gamma" and "tweedie" (rates and amounts that are not negative), "cross_entropy" (shares from 0 to 1), or a
+    function.
     """
 
     alpha: float
+    fair_c: float
+    tweedie_variance_power: float
 
     @stores_parameters
     def __init__(
         self,
         *,
         objective: str | Callable[..., Any] | None = None,
+        boosting_type: Literal["gbdt", "rf", "dart", "goss"] = "gbdt",
         n_estimators: int = 100,
         learning_rate: float = 0.1,
         num_leaves: int | None = 31,
@@ -62,6 +68,18 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         subsample_freq: int = 0,
         colsample_bytree: float = 1.0,
         colsample_bynode: float = 1.0,
+        data_sample_strategy: Literal["bagging", "goss"] = "bagging",
+        bootstrap_type: Literal["bernoulli", "bayesian", "mvs"] = "bernoulli",
+        bagging_temperature: float = 1.0,
+        mvs_reg: float | None = None,
+        top_rate: float = 0.2,
+        other_rate: float = 0.1,
+        drop_rate: float = 0.1,
+        max_drop: int = 50,
+        skip_drop: float = 0.5,
+        uniform_drop: bool = False,
+        xgboost_dart_mode: bool = False,
+        drop_seed: int | None = None,
         extra_trees: bool = False,
         cat_smooth: float = 10.0,
         cat_l2: float = 10.0,
@@ -95,6 +113,8 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         worker_timeout: float = 30.0,
         checkpoint_dir: str | os.PathLike[str] | None = None,
         alpha: float = 0.9,
+        fair_c: float = 1.0,
+        tweedie_variance_power: float = 1.5,
     ) -> None: ...
 
     def fit(
@@ -130,11 +150,14 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
         objective = self._objective_settings(0)
+        warn_of_small_targets(objective.name, training.target)
         return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings))
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
-        name = objective_named(self.objective, _OBJECTIVES, "regression", type(self).__name__)
-        return ObjectiveSettings(name, alpha=float(self.alpha), max_delta_step=step_limit(self.max_delta_step))
+        name = objective_named(self.objective, REGRESSOR_OBJECTIVES, "regression", type(self).__name__)
+        constants = LossConstants(fair_c=float(self.fair_c), tweedie_variance_power=float(self.tweedie_variance_power))
+        step = step_limit(self.max_delta_step)
+        return ObjectiveSettings(name, alpha=float(self.alpha), max_delta_step=step, constants=constants)
 
     def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
         return split_rows(n_rows, self._share_to_watch(), seed)

@@ -9,11 +9,6 @@ from dmlgbm.command_line.text_columns import is_text
 TaskName = Literal["classification", "regression", "ranking"]
 
 _MOST_CLASSES_OF_NUMBERS = 20
-_TASK_OF_OBJECTIVE: dict[str, TaskName] = {
-    **dict.fromkeys(("binary", "multiclass", "log_loss"), "classification"),
-    **dict.fromkeys(("regression", "regression_l1", "quantile", "poisson"), "regression"),
-    "lambdarank": "ranking",
-}
 
 
 class Task(NamedTuple):
@@ -25,9 +20,15 @@ class Task(NamedTuple):
 
 def known_task(asked: str, objective: Any, query: str | None) -> Task | None:
     """The task, if it can be told without looking at the target."""
+    from dmlgbm.gbdt.objectives.factory import CLASSIFIER_OBJECTIVES, REGRESSOR_OBJECTIVES
     from dmlgbm.sklearn_api.parameters.values import OBJECTIVE_ALIASES
 
-    named = _TASK_OF_OBJECTIVE.get(OBJECTIVE_ALIASES.get(objective, objective)) if isinstance(objective, str) else None
+    tasks: dict[str, TaskName] = {
+        **dict.fromkeys((*CLASSIFIER_OBJECTIVES, "log_loss"), "classification"),
+        **dict.fromkeys(REGRESSOR_OBJECTIVES, "regression"),
+        "lambdarank": "ranking",
+    }
+    named = tasks.get(OBJECTIVE_ALIASES.get(objective, objective)) if isinstance(objective, str) else None
     task = None
     if asked != "auto":
         task = Task(asked, "as asked")  # type: ignore[arg-type]

@@ -89,16 +89,17 @@ def _two_classes() -> None:
 def _several_classes() -> None:
     features, target = _rows()
     labels = (target > -0.3).astype("int64") + (target > 0.4)
-    model = _classifier(eval_metric=["multi_logloss", "multi_error"])
-    for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
-        model.fit(features, labels, sample_weight=sample_weight, eval_set=[(features, labels)])
-    model.predict_proba(features)
+    for objective in ("multiclass", "multiclassova"):
+        model = _classifier(objective=objective, eval_metric=["multi_logloss", "multi_error"])
+        for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
+            model.fit(features, labels, sample_weight=sample_weight, eval_set=[(features, labels)])
+        model.predict_proba(features)
 
 
 def _regression() -> None:
     features, target = _rows()
-    metrics = ["rmse", "l1", "quantile"]
-    for objective in ("regression", "regression_l1", "quantile"):
+    metrics = ["rmse", "l1", "quantile", "mape", "fair", "logcosh"]
+    for objective in ("regression", "regression_l1", "quantile", "mape"):
         for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
             model = _regressor(objective=objective, eval_metric=metrics)
             model.fit(features, target, sample_weight=sample_weight, eval_set=[(features, target)])
@@ -124,7 +125,7 @@ def _ranking() -> None:
     grades = (target > -0.3).astype("int64") + (target > 0.4)
     groups = [_QUERY_ROWS] * (_N_ROWS // _QUERY_ROWS)
     for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
-        dmlgbm.DMLGBMRanker(**_SMALL, n_jobs=1, eval_metric=["ndcg", "map"]).fit(
+        dmlgbm.DMLGBMRanker(**_SMALL, n_jobs=1, eval_metric=["ndcg", "map", "mrr", "err"]).fit(
             features,
             grades,
             group=groups,
@@ -162,6 +163,11 @@ def _row_and_feature_samples() -> None:
     sampled = {"subsample": 0.5, "subsample_freq": 1, "colsample_bytree": 0.8, "colsample_bynode": 0.5}
     _classifier(**sampled, extra_trees=True).fit(features, target > 0)
     _regressor(**sampled, subsample_for_bin=100, early_stopping=True).fit(features, target)
+    # The second iteration leaves out the first, and draws rows by their gradients.
+    dropout: dict[str, Any] = {"boosting_type": "dart", "drop_rate": 1.0, "skip_drop": 0.0}
+    _regressor(**dropout, data_sample_strategy="goss", learning_rate=1.0).fit(features, target)
+    _regressor(bootstrap_type="bayesian").fit(features, target)
+    _regressor(bootstrap_type="mvs", subsample=0.5).fit(features, target)
 
 
 def _constraints() -> None:
@@ -272,7 +278,7 @@ _SMALL: dict[str, Any] = {"n_estimators": 2, "num_leaves": 8, "min_child_samples
 _STEPS: dict[str, Callable[[], None]] = {
     "two classes": _two_classes,
     "several classes": _several_classes,
-    "squared, absolute and quantile error": _regression,
+    "squared, absolute and other errors": _regression,
     "Poisson rates": _rates,
     "ranking": _ranking,
     "categories": _categories,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,7 +15,7 @@ from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.metrics import Metric
-from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
+from dmlgbm.gbdt.metrics.summed_metric import SummedMetric
 from dmlgbm.gbdt.objectives import transform
 from dmlgbm.gbdt.threads import Workers
 
@@ -45,13 +46,23 @@ class EvaluationSet:
         return cls(name, [EvaluationPart(rows)])
 
 
-def start_scores(start: Booster, rows: Rows, workers: Workers) -> FloatArray:
-    """Scores before the next iteration, added up in the order of training: first scores, then tree by tree."""
-    if rows.init_score is None and start.trees:
-        return start.forest.raw_scores(rows.table, start.base_scores, workers=workers)
+def first_scores(start: Booster, rows: Rows) -> FloatArray:
+    """Scores before the first tree."""
     if rows.init_score is None:
         return np.repeat(start.base_scores[:, None], rows.n_rows, axis=1)
-    scores = rows.init_score + start.base_scores[:, None]
+    return rows.init_score + start.base_scores[:, None]
+
+
+def start_scores(start: Booster, rows: Rows, workers: Workers) -> FloatArray:
+    """Scores before the next iteration, added up in the order of training: first scores, then tree by tree.
+
+    Trees that are averaged leave the scores that derivatives come from as they are.
+    """
+    if start.averages:
+        return first_scores(start, rows)
+    if rows.init_score is None and start.trees:
+        return start.forest.raw_scores(rows.table, start.base_scores, workers=workers)
+    scores = first_scores(start, rows)
     for iteration in range(start.n_iterations):
         scores = start.add_iteration(scores, rows.table, iteration, workers)
     return scores
@@ -74,26 +85,46 @@ class Evaluator:
         self._metrics = metrics
         self._workers = workers
         self._exchange = exchange
-        self._scores = [start_scores(start, rows, workers) for rows in self._parts]
+        self._n_iterations = start.n_iterations
+        # Of a model that averages, the sums of its trees are kept.
+        self._first_scores = [first_scores(start, rows) for rows in self._parts] if start.averages else []
+        self._scores = [self._start(start, rows) for rows in self._parts]
         self._whole: _WholeSet | None = None
-        if not all(isinstance(metric.function, MeanMetric) for metric in metrics):
+        if not all(isinstance(metric.function, SummedMetric) for metric in metrics):
             self._whole = _WholeSet(parts, exchange)
+        self._require_targets()
 
-    def evaluate(self, new_trees: Booster) -> list[Evaluation]:
-        """Add the trees of the last iteration and measure."""
+    def _start(self, start: Booster, rows: Rows) -> FloatArray:
+        if start.averages:
+            return start.forest.raw_scores(rows.table, np.zeros(start.n_outputs), workers=self._workers)
+        return start_scores(start, rows, self._workers)
+
+    def add(self, changes: Booster) -> None:
+        """Add what one iteration has changed: its trees, and with dropout what earlier ones have lost."""
         for position, rows in enumerate(self._parts):
-            self._scores[position] = new_trees.add_iteration(self._scores[position], rows.table, 0, self._workers)
-        return self.measure(new_trees)
+            for iteration in range(changes.n_iterations):
+                scores = self._scores[position]
+                self._scores[position] = changes.add_iteration(scores, rows.table, iteration, self._workers)
+        self._n_iterations += 1
+
+    def evaluate(self, changes: Booster) -> list[Evaluation]:
+        """Add what the last iteration has changed, and measure."""
+        self.add(changes)
+        return self.measure(changes)
 
     def measure(self, model: Booster) -> list[Evaluation]:
         """Measure the scores as they are; the model says what they mean."""
         several = slice(None) if model.n_outputs > 1 else 0
-        scores = [score[several] for score in self._scores]
-        predictions = [transform(model.objective, score)[several] for score in self._scores]
-        others = [metric for metric in self._metrics if not isinstance(metric.function, MeanMetric)]
+        of_parts = self._scores
+        if model.averages:
+            pairs = zip(self._scores, self._first_scores, strict=True)
+            of_parts = [model.averaged(sums, self._n_iterations, first) for sums, first in pairs]
+        scores = [score[several] for score in of_parts]
+        predictions = [transform(model.objective, score)[several] for score in of_parts]
+        others = [metric for metric in self._metrics if not isinstance(metric.function, SummedMetric)]
         of_scores = [metric for metric in others if metric.of_raw_scores]
         of_predictions = [metric for metric in others if not metric.of_raw_scores]
-        values = self._means(predictions)
+        values = self._summed(predictions, model.n_outputs)
         values |= self._others(of_predictions, predictions, model.n_outputs)
         values |= self._others(of_scores, scores, model.n_outputs)
         return [
@@ -101,20 +132,32 @@ class Evaluator:
             for metric in self._metrics
         ]
 
-    def _means(self, predictions: list[FloatArray]) -> dict[str, float]:
-        """The metrics that are means: the parts' exact sums are added up."""
-        means = {m.name: m.function for m in self._metrics if isinstance(m.function, MeanMetric)}
-        if not means:
+    def _require_targets(self) -> None:
+        """Refuse, in every process, targets for which a metric has no value."""
+        choosy = [metric for metric in self._metrics if metric.targets_above is not None]
+        if choosy:
+            lowest = min((float(rows.target.min()) for rows in self._parts), default=math.inf)
+            everywhere = -self._exchange.reduce_max(np.array([-lowest]))
+            for metric in choosy:
+                metric.require_targets(float(everywhere[0]), self._name)
+
+    def _summed(self, predictions: list[FloatArray], n_outputs: int) -> dict[str, float]:
+        """The metrics made of sums: those of the parts are added up, in one message for all metrics."""
+        functions = {m.name: m.function for m in self._metrics if isinstance(m.function, SummedMetric)}
+        if not functions:
             return {}
-        sums = np.zeros((len(means), *ExactMean().sums.shape), np.int64)
+        adders = {function.summed: function for function in functions.values()}
+        sums = [adder.no_sums(n_outputs) for adder in adders.values()]
         for rows, prediction in zip(self._parts, predictions, strict=True):
-            for position, function in enumerate(means.values()):
-                sums[position] += function.partial_mean(rows.target, prediction, rows.weight, rows.group_starts).sums
-        everywhere = self._exchange.reduce_sum(sums)
-        return {
-            name: function.finish(ExactMean(own))
-            for (name, function), own in zip(means.items(), everywhere, strict=True)
+            for adder, own in zip(adders.values(), sums, strict=True):
+                adder.add(own, rows.target, prediction, rows.weight, rows.group_starts)
+        everywhere = self._exchange.reduce_sum(np.concatenate([own.ravel() for own in sums]))
+        ends = np.cumsum([own.size for own in sums])
+        summed = {
+            kind: everywhere[end - own.size : end].reshape(own.shape)
+            for kind, own, end in zip(adders, sums, ends, strict=True)
         }
+        return {name: function.value(summed[function.summed]) for name, function in functions.items()}
 
     def _others(self, others: Sequence[Metric], predictions: list[FloatArray], n_outputs: int) -> dict[str, float]:
         """The metrics that need all rows in one place."""

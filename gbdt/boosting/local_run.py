@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.dropout import Dropout, sums_over
 from dmlgbm.gbdt.boosting.loop import BoostingRun
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
@@ -48,28 +49,32 @@ def local_run(
     rows: Rows,
     scores: FloatArray,
     workers: Workers,
+    n_before: int = 0,
 ) -> Iterator[BoostingRun]:
-    """A run over a data set that one process holds, which adds to `scores`."""
+    """A run over a data set that one process holds, which adds to `scores`; `n_before` iterations were made before."""
     # One thread a tree has nothing to wait for; all threads in one tree need the histograms of one tree only.
     n_growers = min(workers.n_threads, loss.n_outputs)
     if n_growers * histogram_bytes(dataset.plan, parameters.num_leaves) > _MOST_HISTOGRAM_BYTES:
         n_growers = 1
-    arrays = row_arrays(loss, scores)
+    arrays = row_arrays(loss, scores, parameters)
     # Repeated rows need more than one pass for their words and sums.
     own_arrays = arrays if loss.weights.repeats is None else None
+    dropout = None
+    if parameters.boosting_type == "dart":
+        dropout = Dropout(parameters, n_before, sums_over(dataset, loss.n_outputs))
     with contextlib.ExitStack() as stack:
         # Where the last trees of an iteration leave threads without one, the first grower uses all threads.
         growers = [
             stack.enter_context(TreeGrower(dataset, parameters, own_workers, own_arrays, keeps_threads=n_growers == 1))
             for own_workers in (workers, *(Workers(1) for _ in range(n_growers - 1)))
         ]
-        yield BoostingRun(parameters, dataset, loss, rows, arrays, growers, workers)
+        yield BoostingRun(parameters, dataset, loss, rows, arrays, growers, workers, dropout=dropout, n_before=n_before)
 
 
-def empty_model(loss: Objective, columns: Columns, *, first_scores: bool) -> Booster:
+def empty_model(loss: Objective, columns: Columns, parameters: TrainParameters, *, first_scores: bool) -> Booster:
     """A model without trees. A user's first scores take the place of the objective's own."""
     base_scores = loss.base_scores() if first_scores else np.zeros(loss.n_outputs)
-    return Booster((), base_scores, loss.name, columns)
+    return Booster((), base_scores, loss.name, columns, averages=parameters.averages)
 
 
 def check_outputs(start: Booster, loss: Objective) -> None:

@@ -9,19 +9,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from queue import SimpleQueue
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.dropout import Dropout
 from dmlgbm.gbdt.boosting.early_stopping import EarlyStopping
 from dmlgbm.gbdt.boosting.evaluation import Evaluator
 from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
+from dmlgbm.gbdt.growth.bootstrap import bayesian_weights, variance_weights
 from dmlgbm.gbdt.growth.feature_rules import smoothed_steps, steps_in_order
+from dmlgbm.gbdt.growth.gradient_sampling import gradient_factors, multiply, samples_by_gradient
 from dmlgbm.gbdt.growth.grown_tree import GrownTree, LeafSteps
 from dmlgbm.gbdt.growth.leaf_fitting import newton_steps_of, percentile_values, step_rules
 from dmlgbm.gbdt.growth.quantisation import coarsest_level, quantise
@@ -96,20 +99,29 @@ class BoostingRun:
         growers: Sequence[Grower],
         workers: Workers,
         exchange: Exchange = ALONE,
+        dropout: Dropout | None = None,
+        n_before: int = 0,
     ) -> None:
         self.parameters = parameters
         self.scores = arrays.scores
+        self._n_before = n_before  # iterations that others have made
+        self._rate = parameters.shrinkage  # of the iteration that is being made
+        self._dropout = dropout
+        self._weight_of_trees = 1.0  # of the trees that are being grown
+        self._factors: npt.NDArray[np.float32] | None = None  # on the derivatives of this iteration
         self._exchange = exchange
         self._dataset = dataset
         self._loss = loss
         self._rows = rows
         self._workers = workers
         self._gradients, self._hessians = arrays.gradients, arrays.hessians
+        self._all_ones = loss.constant_hessian and bool(self._hessians.size)
         repeats = loss.weights.repeats
         self._weightless = np.flatnonzero([] if repeats is None else repeats.counts == 0)
         self._n_total_rows = int(exchange.reduce_sum(np.array([dataset.n_rows], np.int64))[0])
         # Repeated rows are rounded before they are multiplied: their weights leave as much room as none.
-        weight = loss.weights.given if repeats is None else None
+        own_weight = loss.weights.in_derivatives
+        weight = own_weight if own_weight.size else None
         self._coarsest_level = coarsest_level(weight, parameters.min_child_samples, self._n_total_rows, exchange)
         self._limits = loss.rare_class_limits()
         self._steps = [step_rules(parameters, loss.largest_step) for _ in range(loss.n_outputs)]
@@ -124,15 +136,25 @@ class BoostingRun:
 
     def iterate(self, iteration: int) -> list[Tree]:
         """Grow the trees of one iteration (counted from 0 over the whole model) and add them to the scores."""
-        self._largest = self._first_grower.derive() if self._n_growers == 1 else None
-        if self._largest is None:
-            self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
-        if len(self._weightless):
-            # Rows that count no time must not say how fine the steps of the others are.
-            self._gradients[:, self._weightless] = 0.0
-            if not self._loss.constant_hessian:
-                self._hessians[:, self._weightless] = 0.0
-        bag = bag_of(self.parameters, iteration, self._dataset.segments)
+        if self._dropout is None:
+            return self._grow_trees(iteration)
+        self._weight_of_trees = self._dropout.begin(self.scores)
+        new_trees = self._grow_trees(iteration)
+        self._dropout.end(new_trees, self.scores)
+        return new_trees
+
+    def changes(self, new_trees: Sequence[Tree]) -> Sequence[Tree]:
+        """What the last iteration has added to the score of any row."""
+        return new_trees if self._dropout is None else self._dropout.changes
+
+    def settled(self, trees: Sequence[Tree]) -> Sequence[Tree]:
+        """The trees that were grown so far with the values that they have by now."""
+        return trees if self._dropout is None else self._dropout.weighted(trees)
+
+    def _grow_trees(self, iteration: int) -> list[Tree]:
+        self._rate = self.parameters.rate_of(iteration - self._n_before)
+        self._derive()
+        bag = self._sample(iteration)
         n_outputs = self._loss.n_outputs
         batches = [range(k, min(k + self._n_at_once, n_outputs)) for k in range(0, n_outputs, self._n_at_once)]
         n_alone = len(batches) - self._n_together(len(batches))
@@ -148,6 +170,38 @@ class BoostingRun:
         for outputs in batches[n_alone:]:
             grown.append(self._grow(self._first_grower, _Batch(outputs, iteration * n_outputs, bag, self._workers)))
         return [tree for trees in grown for tree in trees]
+
+    def _derive(self) -> None:
+        """Write the derivatives at the scores as they are."""
+        self._largest = self._first_grower.derive() if self._n_growers == 1 else None
+        if self._largest is None:
+            own = np.empty((len(self.scores), 0), np.float32) if self._all_ones else self._hessians
+            self._loss.compute_gradients(self.scores, self._gradients, own, self._workers)
+            if self._all_ones:
+                self._hessians[:] = 1.0
+        if len(self._weightless):
+            # Rows that count no time must not say how fine the steps of the others are.
+            self._gradients[:, self._weightless] = 0.0
+            if self._hessians.size:
+                self._hessians[:, self._weightless] = 0.0
+
+    def _sample(self, iteration: int) -> npt.NDArray[np.uint32] | None:
+        """The rows of this iteration's trees, None for all; their derivatives become what they count for."""
+        parameters, segments = self.parameters, self._dataset.segments
+        others = self._n_total_rows, self._loss.weights.repeats, self._workers, self._exchange
+        weighs_all = parameters.bootstrap_type == "bayesian"
+        self._factors = None
+        if weighs_all:
+            self._factors = bayesian_weights(parameters, iteration, len(self._rows.target), segments, self._workers)
+        elif parameters.bootstrap_type == "mvs":
+            self._factors = variance_weights(parameters, iteration, self._gradients, segments, *others)
+        elif samples_by_gradient(parameters, iteration):
+            self._factors = gradient_factors(parameters, iteration, self._gradients, self._hessians, segments, *others)
+        if self._factors is None:
+            return bag_of(parameters, iteration, segments, self._rows.target)
+        multiply(self._gradients, self._factors, self._workers)
+        multiply(self._hessians, self._factors, self._workers)
+        return None if weighs_all else np.flatnonzero(self._factors).astype(np.uint32)
 
     def _n_together(self, n_batches: int) -> int:
         """How many of the last batches all threads grow together: those that would leave half of them without any."""
@@ -184,6 +238,7 @@ class BoostingRun:
             write=batch.bag is not None or not grower.packs,
         )
         steps, least_gain = self._steps[output], float(self._limits.root_gains[output])
+        steps["learning_rate"] = self._rate
         steps["gradient_scale"], steps["hessian_scale"] = quantised.fine_gradient_scale, quantised.fine_hessian_scale
         steps["least_root_gain"] = least_gain / quantised.gain_unit if least_gain > 0.0 else 0.0
         return TreeRequest(number, output, quantised, steps, batch.alone)
@@ -193,15 +248,17 @@ class BoostingRun:
         steps = grown.added or self._leaf_steps(batch, request, grown)
         if self.parameters.path_smooth > 0.0:
             unit = request.quantised.hessian_scale / request.quantised.gradient_scale
-            steps = smoothed_steps(grown, steps, self.parameters, unit, self._loss.largest_step)
+            steps = smoothed_steps(grown, steps, self.parameters.path_smooth, unit, self._rate, self._loss.largest_step)
         if self.parameters.monotone_constraints is not None:
             steps = steps_in_order(grown, steps, self.parameters.reg_lambda)
         if is_chance(grown, request.steps):
             return tree_without_splits(grown, steps.hessians)
-        if grown.added is None:
+        # Trees that are averaged are grown on the gradients at the first scores, all of them.
+        if grown.added is None and not self.parameters.averages:
             if batch.bag is not None:
                 grower.label_others(grown, batch.bag)
-            grower.add_to_scores(grown, request.output, steps.values, self.scores[request.output])
+            values = steps.values * self._weight_of_trees
+            grower.add_to_scores(grown, request.output, values, self.scores[request.output])
         return tree_over_values(grown, self._dataset, request.quantised.gain_unit, steps)
 
     def _leaf_steps(self, batch: _Batch, request: TreeRequest, grown: GrownTree) -> LeafSteps:
@@ -210,11 +267,14 @@ class BoostingRun:
         steps = newton_steps_of(
             grown, gradients, hessians, request.steps, batch.workers, self._exchange, row_weights.repeats
         )
-        level, rate = self._loss.leaf_percentile, self.parameters.learning_rate
-        if level is None:
+        percentile, rate = self._loss.leaf_percentile, self._rate
+        if percentile is None:
             return steps
         residuals = self._rows.target - self.scores[output]
-        values = percentile_values(grown, residuals, row_weights.of_percentiles, level, rate, self._exchange)
+        weight: npt.NDArray[Any] | None = percentile.weight
+        if self._factors is not None:
+            weight = self._factors.astype(np.float64) if weight is None else self._factors * weight
+        values = percentile_values(grown, residuals, weight, percentile.level, rate, self._exchange)
         largest = rate * self._loss.largest_step
         return LeafSteps(np.clip(values, -largest, largest), steps.hessians)
 
@@ -237,7 +297,7 @@ class IterationReport:
 
     iteration: int  # 1 for the first of this fit
     n_iterations: int  # asked for
-    new_trees: Booster  # the trees of this iteration alone
+    new_trees: Booster  # the trees of this iteration alone, as they were grown
     evaluations: list[Evaluation]
     # What the model that training goes on from was worth, where early stopping has to know.
     at_start: tuple[Evaluation, ...] = field(default=(), kw_only=True)
@@ -257,7 +317,7 @@ def boost(
     parameters = run.parameters
     stopping = EarlyStopping(parameters) if parameters.early_stopping_rounds else None
     history: dict[str, dict[str, list[float]]] = {}
-    trees: list[Tree] = [*start.trees, *finished.trees]
+    trees: list[Tree] = list(finished.trees)  # of this fit, as they were grown
     n_finished = len(finished.trees) // start.n_outputs
     reason = None
     at_start = finished.at_start
@@ -273,18 +333,19 @@ def boost(
             break
         new_trees = run.iterate(start.n_iterations + iteration - 1)
         trees.extend(new_trees)
-        latest = _with_trees(start, new_trees) if evaluators or on_iteration is not None else start
-        measured = [evaluation for evaluator in evaluators for evaluation in evaluator.evaluate(latest)]
+        changes = _with_trees(start, run.changes(new_trees)) if evaluators else start
+        measured = [evaluation for evaluator in evaluators for evaluation in evaluator.evaluate(changes)]
         reason = _noted(history, stopping, start.n_iterations + iteration, measured)
         if on_iteration is not None and exchange.leads:
+            latest = _with_trees(start, new_trees)
             on_iteration(IterationReport(iteration, parameters.n_estimators, latest, measured, at_start=at_start))
         if anybody_watches:
-            state = TrainingState(iteration, parameters.n_estimators, measured, lambda: _with_trees(start, trees))
+            state = TrainingState(iteration, parameters.n_estimators, measured, lambda: _extended(start, run, trees))
             state.stop_reason = reason
             for callback in callbacks if exchange.leads else ():
                 callback(state)
             reason = exchange.broadcast_text(state.stop_reason)
-    booster = _with_trees(start, trees)
+    booster = _extended(start, run, trees)
     if stopping is None:
         return TrainingResult(booster, history, None, None, reason)
     return TrainingResult(booster, history, stopping.best_iteration, stopping.best_score, reason)
@@ -300,6 +361,11 @@ def _noted(
     for evaluation in evaluations:
         history.setdefault(evaluation.set_name, {}).setdefault(evaluation.metric, []).append(evaluation.value)
     return stopping.update(iteration, evaluations) if stopping is not None and evaluations else None
+
+
+def _extended(start: Booster, run: BoostingRun, trees: Sequence[Tree]) -> Booster:
+    """The model that training has come to."""
+    return _with_trees(start, (*start.trees, *run.settled(trees)))
 
 
 def _with_trees(start: Booster, trees: Sequence[Tree]) -> Booster:

@@ -29,7 +29,7 @@ _ARRAY_OVERHEAD = 112
 
 
 class Reached(NamedTuple):
-    """The model so far, and the scores [output, row] that it gives the training rows, to the bits of a prediction.
+    """The model so far, and the scores [output, row] of the training rows that the next iteration starts from.
 
     They belong together, so that a thread that reads while another grows on gets both of the same moment. Nobody
     writes to the scores.
@@ -51,20 +51,27 @@ class StagedTraining:
         columns: Columns,
         rows: Rows,
         objective: ObjectiveSettings,
-        precision: str,
+        parameters: TrainParameters,
         *,
         so_far: Booster | None = None,
     ) -> None:
         """Start from nothing, or from the trees that an earlier run over the same rows has grown."""
         self._dataset = dataset
         self._rows = rows
-        self._loss = loss_over(rows, objective, precision)
-        start = so_far or empty_model(self._loss, columns, first_scores=rows.init_score is None)
+        # Averaged trees leave the scores alone, and those that lose weight leave rounding errors in them.
+        self._adds_up = parameters.boosting_type == "gbdt"
+        self._loss = loss_over(rows, objective, parameters.precision)
+        start = so_far or empty_model(self._loss, columns, parameters, first_scores=rows.init_score is None)
         scores = np.repeat(start.base_scores[:, None], dataset.n_rows, axis=1)
         if rows.init_score is not None:
             scores = rows.init_score + scores
-        add_trees(dataset, start.trees, scores)
+        if not start.averages:
+            add_trees(dataset, start.trees, scores)
         self.reached = Reached(start, scores)
+
+    def predicted(self, reached: Reached) -> FloatArray | None:
+        """What the model predicts for the training rows, to the bit, if that is what was reached."""
+        return reached.scores.copy() if self._adds_up else None
 
     @property
     def booster(self) -> Booster:
@@ -83,14 +90,16 @@ class StagedTraining:
             raise ValueError(f"the run has {done} iterations already, more than {parameters.n_estimators}")
         if parameters.n_estimators == done:
             return self.booster
+        if done and parameters.boosting_type == "dart":
+            raise ValueError("a run with boosting_type='dart' cannot be taken further: its trees have changed since.")
         # The scores are replaced when all has gone well: an error leaves the run as it was.
         scores = self.reached.scores.copy()
         with (
             Workers(parameters.n_threads) as workers,
             local_run(parameters, self._dataset, self._loss, self._rows, scores, workers) as run,
         ):
-            new = [run.iterate(iteration) for iteration in range(done, parameters.n_estimators)]
-        trees = (*self.booster.trees, *(tree for trees in new for tree in trees))
+            new = [tree for iteration in range(done, parameters.n_estimators) for tree in run.iterate(iteration)]
+            trees = (*self.booster.trees, *run.settled(new))
         self.reached = Reached(replace(self.booster, trees=trees), scores)
         return self.booster
 

@@ -38,11 +38,22 @@ class RowWeights:
 
     given: FloatArray | None = None  # None where every row weighs one
     repeats: Repeats | None = None  # where derivatives are not multiplied by the weights before they are rounded
+    factor: FloatArray | None = None  # of the derivatives besides, where a row's class says how much it counts
 
     @property
     def in_derivatives(self) -> FloatArray:
         """What an objective multiplies its derivatives by."""
-        return NO_WEIGHT if self.given is None or self.repeats is not None else self.given
+        given = None if self.repeats is not None else self.given
+        if given is None or self.factor is None:
+            return next((one for one in (given, self.factor) if one is not None), NO_WEIGHT)
+        return given * self.factor
+
+    @property
+    def in_sums(self) -> FloatArray | None:
+        """What the derivatives of a row count in sums over rows; None where all count once."""
+        if self.factor is None:
+            return self.given
+        return self.factor if self.given is None else self.given * self.factor
 
     @property
     def of_percentiles(self) -> FloatArray | IntArray | None:

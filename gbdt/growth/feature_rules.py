@@ -77,12 +77,12 @@ def kind_of_bounds(parameters: TrainParameters) -> int:
 
 
 def smoothed_steps(
-    grown: GrownTree, steps: LeafSteps, parameters: TrainParameters, output_unit: float, largest_step: float
+    grown: GrownTree, steps: LeafSteps, path_smooth: float, output_unit: float, rate: float, largest_step: float
 ) -> LeafSteps:
     """The steps drawn to what the leaves' parents would give out, which is in units of the tree."""
-    leaves, rate = grown.nodes[grown.leaves], parameters.learning_rate
+    leaves = grown.nodes[grown.leaves]
     counts = np.maximum(leaves["count"], 1)  # a bag may be empty
-    own_share = counts / (counts + np.where(leaves["depth"] > 0, parameters.path_smooth, 0.0))
+    own_share = counts / (counts + np.where(leaves["depth"] > 0, path_smooth, 0.0))
     of_parents = rate * output_unit * leaves["parent_output"]
     values = steps.values * own_share + of_parents * (1.0 - own_share)
     return LeafSteps(np.clip(values, -rate * largest_step, rate * largest_step), steps.hessians)

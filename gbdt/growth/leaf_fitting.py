@@ -23,7 +23,7 @@ FloatArray = npt.NDArray[np.float64]
 def step_rules(parameters: TrainParameters, largest_step: float) -> RecordArray:
     """What is the same for all trees of an output; the scales and the least gain are those of a tree."""
     penalties = parameters.reg_alpha, parameters.reg_lambda, parameters.min_child_weight
-    return np.array([(1.0, 1.0, *penalties, parameters.learning_rate, largest_step, 0.0)], STEP_RULES)
+    return np.array([(1.0, 1.0, *penalties, parameters.shrinkage, largest_step, 0.0)], STEP_RULES)
 
 
 def newton_steps_of(

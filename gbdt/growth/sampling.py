@@ -23,17 +23,32 @@ def chosen_features(n_features: int, share: float, seed: int, tree: int) -> npt.
     return np.sort(np.argsort(np.array(keys, np.uint64), kind="stable")[:n_chosen])
 
 
-def bag_of(parameters: TrainParameters, iteration: int, segments: Sequence[Segment]) -> npt.NDArray[np.uint32] | None:
+def bag_of(
+    parameters: TrainParameters, iteration: int, segments: Sequence[Segment], target: npt.NDArray[np.float64]
+) -> npt.NDArray[np.uint32] | None:
     """The rows of this iteration's trees, or None for all of them. A bag is kept for `subsample_freq` iterations.
 
-    A bag may be empty, here or everywhere: a tree over no rows is a leaf of value 0.
+    A bag may be empty, here or everywhere: a tree over no rows is a leaf of value 0. Where the two classes have shares
+    of their own, the target tells them apart.
     """
-    if parameters.subsample >= 1.0 or parameters.subsample_freq <= 0:
+    if parameters.subsample_freq <= 0 or not (parameters.subsample < 1.0 or parameters.draws_classes):
         return None
     drawn_at = iteration - iteration % parameters.subsample_freq
     key = random_key(parameters.seed, Purpose.ROW_SAMPLE, drawn_at)
+    if not parameters.draws_classes:
+        return _drawn(segments, key, parameters.subsample)
+    positive, negative = parameters.pos_bagging_fraction, parameters.neg_bagging_fraction
+    # The same hash in both: what the smaller share draws, the larger one draws too.
+    bag = _drawn(segments, key, max(positive, negative))
+    in_smaller = np.zeros(len(target), bool)
+    in_smaller[_drawn(segments, key, min(positive, negative))] = True
+    is_positive = target[bag] > 0
+    return bag[np.where(is_positive == (positive < negative), in_smaller[bag], True)]
+
+
+def _drawn(segments: Sequence[Segment], key: np.uint64, share: float) -> npt.NDArray[np.uint32]:
     parts = [
-        chosen_rows(segment.first_row_number, segment.n_rows, key, parameters.subsample) + np.uint32(segment.start)
+        chosen_rows(segment.first_row_number, segment.n_rows, key, share) + np.uint32(segment.start)
         for segment in segments
     ]
     return np.concatenate(parts) if parts else np.empty(0, np.uint32)

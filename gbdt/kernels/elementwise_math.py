@@ -1,4 +1,4 @@
-"""exp, log and rounding noise whose bits do not depend on position, vector width or math library.
+"""exp, log, single precision and rounding noise whose bits do not depend on position, vector width or math library.
 
 libm, SVML and their vector and scalar tails all round differently; these use only additions, multiplications (some
 of them fused, explicitly), one division and bit moves, so every row gets the same bits in whatever loop it is met.
@@ -19,6 +19,7 @@ _LN2_HIGH = 6.93147180369123816490e-01
 _LN2_LOW = 1.90821492927058770002e-10
 _SQRT_HALF_BITS = 0x3FE6A09E667F3BCD
 _SMALLEST_NORMAL = 2.2250738585072014e-308
+_LARGEST_SINGLE = 3.4028234663852886e38
 
 
 # 2**52, whose last bits count units, and its bits; and the middle of the floats that have the same exponent.
@@ -38,6 +39,12 @@ def float_of_count(count: int) -> float:
 def integer_of(whole: float) -> int:
     """A whole number between -2**51 and 2**51 as an integer."""
     return bits_from_float(whole + _MIDDLE) - _MIDDLE_BITS
+
+
+@inlined
+def single(value: float) -> np.float32:
+    """The value as float32; one beyond its range becomes the largest, because an infinity would spoil every sum."""
+    return np.float32(min(max(value, -_LARGEST_SINGLE), _LARGEST_SINGLE))
 
 
 @inlined

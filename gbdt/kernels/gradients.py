@@ -13,27 +13,37 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import inlined, kernel
-from dmlgbm.gbdt.kernels.elementwise_math import exp
+from dmlgbm.gbdt.kernels.elementwise_math import exp, log, single
 from dmlgbm.gbdt.kernels.layout import RecordArray
+from dmlgbm.gbdt.kernels.regression_gradients import (
+    expectile_gradients,
+    fair_gradients,
+    huber_gradients,
+    log_cosh_gradients,
+    tweedie_gradients,
+)
 
 FloatArray = npt.NDArray[np.float64]
 SingleArray = npt.NDArray[np.float32]
 
 # Losses that target, weight and score of a row and two constants decide; OTHER_LOSS is any other.
-OTHER_LOSS, SQUARED_ERROR, BINARY, POISSON = range(4)
+OTHER_LOSS, SQUARED_ERROR, BINARY, POISSON, HUBER, EXPECTILE, FAIR, LOG_COSH, TWEEDIE, FOCAL = range(10)
 
-LOSS = np.dtype([("kind", np.int64), ("hessian_factor", np.float64), ("least_curvature", np.float64)])
+LOSS = np.dtype(
+    [
+        ("kind", np.int64),
+        # The loss's own number: Poisson's factor on hessians, Huber's threshold, Fair's scale, an expectile's level,
+        # Tweedie's power, the exponent of focal loss.
+        ("constant", np.float64),
+        ("least_curvature", np.float64),
+    ]
+)
 """A loss as `loss_gradients` takes it."""
 
-_LARGEST_SINGLE = 3.4028234663852886e38
+# exp knows no larger scores.
+_LARGEST_SCORE = 708.0
 # Rows handled together by softmax: its intermediate values for a few classes stay in the nearest cache.
 _BLOCK_ROWS = 256
-
-
-@inlined
-def _single(value: float) -> np.float32:
-    """The value as float32; one beyond its range becomes the largest, because an infinity would spoil every sum."""
-    return np.float32(min(max(value, -_LARGEST_SINGLE), _LARGEST_SINGLE))
 
 
 @inlined
@@ -56,8 +66,37 @@ def binary_gradients(
         row_weight = weight[row] if weighted else 1.0
         probability = _sigmoid(score[row])
         slope = probability - target[row]
-        gradients[row] = _single(row_weight * slope)
-        hessians[row] = _single(row_weight * max(probability * (1.0 - probability), least_curvature * abs(slope)))
+        gradients[row] = single(row_weight * slope)
+        hessians[row] = single(row_weight * max(probability * (1.0 - probability), least_curvature * abs(slope)))
+
+
+@kernel
+def focal_gradients(
+    target: FloatArray,
+    weight: FloatArray,
+    exponent: float,
+    least_curvature: float,
+    score: FloatArray,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """Log loss times the probability of the wrong class to the exponent; it curves down where that is almost 1."""
+    weighted = weight.size > 0
+    for row in range(score.size):
+        row_weight = weight[row] if weighted else 1.0
+        sign = 2.0 * target[row] - 1.0
+        # From here on all is about the class that came true.
+        log_odds = min(max(sign * score[row], -_LARGEST_SCORE), _LARGEST_SCORE)
+        odds = exp(log_odds)
+        wrong = 1.0 / (1.0 + odds)
+        right = odds * wrong
+        log_wrong = -log(1.0 + odds)
+        log_right = log_odds + log_wrong
+        factor = exp(exponent * log_wrong)
+        slope = factor * (exponent * right * log_right - wrong)
+        bend = (2.0 * exponent + 1.0) * wrong + exponent * log_right * (wrong - exponent * right)
+        gradients[row] = single(row_weight * sign * slope)
+        hessians[row] = single(row_weight * max(factor * right * bend, least_curvature * abs(slope)))
 
 
 @kernel
@@ -72,10 +111,10 @@ def squared_error_gradients(
     weighted = weight.size > 0
     for row in range(score.size):
         row_weight = weight[row] if weighted else 1.0
-        gradients[row] = _single(row_weight * (score[row] - target[row]))
+        gradients[row] = single(row_weight * (score[row] - target[row]))
     if hessians.size > 0:
         for row in range(score.size):
-            hessians[row] = _single(weight[row])
+            hessians[row] = single(weight[row])
 
 
 @kernel
@@ -94,10 +133,10 @@ def slope_gradients(
         row_weight = weight[row] if weighted else 1.0
         difference = score[row] - target[row]
         slope = above if difference > 0.0 else (below if difference < 0.0 else at)
-        gradients[row] = _single(row_weight * slope)
+        gradients[row] = single(row_weight * slope)
     if hessians.size > 0:
         for row in range(score.size):
-            hessians[row] = _single(weight[row])
+            hessians[row] = single(weight[row])
 
 
 @kernel
@@ -116,8 +155,8 @@ def poisson_gradients(
         row_weight = weight[row] if weighted else 1.0
         rate = exp(score[row])
         slope = rate - target[row]
-        gradients[row] = _single(row_weight * slope)
-        hessians[row] = _single(row_weight * max(rate * hessian_factor, least_curvature * abs(slope)))
+        gradients[row] = single(row_weight * slope)
+        hessians[row] = single(row_weight * max(rate * hessian_factor, least_curvature * abs(slope)))
 
 
 @kernel
@@ -130,13 +169,25 @@ def loss_gradients(
     hessians: SingleArray,
 ) -> None:
     """The derivatives of the loss that a LOSS names."""
-    kind, hessian_factor, least_curvature = loss[0].kind, loss[0].hessian_factor, loss[0].least_curvature
+    kind, constant, least_curvature = loss[0].kind, loss[0].constant, loss[0].least_curvature
     if kind == SQUARED_ERROR:
         squared_error_gradients(target, weight, score, gradients, hessians)
     elif kind == BINARY:
         binary_gradients(target, weight, least_curvature, score, gradients, hessians)
     elif kind == POISSON:
-        poisson_gradients(target, weight, hessian_factor, least_curvature, score, gradients, hessians)
+        poisson_gradients(target, weight, constant, least_curvature, score, gradients, hessians)
+    elif kind == HUBER:
+        huber_gradients(target, weight, constant, score, gradients, hessians)
+    elif kind == EXPECTILE:
+        expectile_gradients(target, weight, constant, score, gradients, hessians)
+    elif kind == FAIR:
+        fair_gradients(target, weight, constant, score, gradients, hessians)
+    elif kind == LOG_COSH:
+        log_cosh_gradients(target, weight, score, gradients, hessians)
+    elif kind == TWEEDIE:
+        tweedie_gradients(target, weight, constant, least_curvature, score, gradients, hessians)
+    elif kind == FOCAL:
+        focal_gradients(target, weight, constant, least_curvature, score, gradients, hessians)
 
 
 @kernel
@@ -196,8 +247,39 @@ def softmax_gradients(
                 hit = 1.0 if label[position] == number else 0.0
                 slope = share - hit
                 curvature = max(hessian_factor * share * (1.0 - share), least_curvature * abs(slope))
-                gradient[position] = _single(row_weight[position] * slope)
-                hessian[position] = _single(row_weight[position] * curvature)
+                gradient[position] = single(row_weight[position] * slope)
+                hessian[position] = single(row_weight[position] * curvature)
+
+
+@kernel
+def one_vs_all_gradients(
+    target: FloatArray,
+    weight: FloatArray,
+    class_weight: FloatArray,
+    least_curvature: float,
+    score: FloatArray,
+    start: int,
+    stop: int,
+    gradients: SingleArray,
+    hessians: SingleArray,
+) -> None:
+    """Log loss of the sigmoid of each class's score, for targets that are class numbers.
+
+    `class_weight` [class, 2] is the weight of the rows of all other classes and of the class's own.
+    """
+    weighted = weight.size > 0
+    label, row_weight = target[start:stop], weight[start:stop]
+    for number in range(score.shape[0]):
+        others, own = class_weight[number, 0], class_weight[number, 1]
+        class_score = score[number, start:stop]
+        gradient, hessian = gradients[number, start:stop], hessians[number, start:stop]
+        for position in range(label.size):
+            is_own = label[position] == number
+            factor = (own if is_own else others) * (row_weight[position] if weighted else 1.0)
+            probability = _sigmoid(class_score[position])
+            slope = probability - (1.0 if is_own else 0.0)
+            gradient[position] = single(factor * slope)
+            hessian[position] = single(factor * max(probability * (1.0 - probability), least_curvature * abs(slope)))
 
 
 @kernel
@@ -226,3 +308,19 @@ def write_softmax(score: FloatArray, probability: FloatArray) -> None:
             source, destination = block[number], probability[number, first:last]
             for position in range(destination.size):
                 destination[position] = source[position]
+
+
+@kernel
+def write_shares_of_sigmoids(score: FloatArray, probability: FloatArray) -> None:
+    """The sigmoids of the scores [class, row], divided by their sum over the classes."""
+    n_classes, n_rows = score.shape
+    total = np.zeros(n_rows)
+    for number in range(n_classes):
+        own_score, own = score[number], probability[number]
+        for row in range(total.size):
+            own[row] = _sigmoid(own_score[row])
+            total[row] += own[row]
+    for number in range(n_classes):
+        own = probability[number]
+        for row in range(total.size):
+            own[row] /= total[row]

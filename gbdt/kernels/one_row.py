@@ -13,12 +13,17 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.kernels.compiler import kernel
-from dmlgbm.gbdt.kernels.gradients import write_exponential, write_sigmoid, write_softmax
+from dmlgbm.gbdt.kernels.gradients import (
+    write_exponential,
+    write_shares_of_sigmoids,
+    write_sigmoid,
+    write_softmax,
+)
 from dmlgbm.gbdt.kernels.layout import RecordArray
 from dmlgbm.gbdt.kernels.predict import is_in_set
 
 # What is made of the sums.
-LINK_NONE, LINK_EXPONENTIAL, LINK_TWO_CLASSES, LINK_CLASSES = 0, 1, 2, 3
+LINK_NONE, LINK_EXPONENTIAL, LINK_TWO_CLASSES, LINK_CLASSES, LINK_SIGMOID, LINK_ONE_VS_ALL = range(6)
 
 
 class WalkedTrees(NamedTuple):
@@ -29,6 +34,7 @@ class WalkedTrees(NamedTuple):
     words: npt.NDArray[np.uint64]
     leaf_value: npt.NDArray[np.float64]
     base_scores: npt.NDArray[np.float64]
+    divisor: npt.NDArray[np.float64]  # how many iterations are averaged; nothing where they are added up
 
 
 @kernel
@@ -64,13 +70,17 @@ def predict_row(
             n_still_active += np.uint64(child >= 0)
         n_active = n_still_active
     scores = np.empty((forest.base_scores.size, 1))
+    averages = forest.divisor.size > 0
     for output in range(n_outputs):
-        scores[output, 0] = forest.base_scores[output]
+        scores[output, 0] = 0.0 if averages else forest.base_scores[output]
     output = np.uint64(0)
     for tree in range(np.uint64(n_trees)):
         scores[output, 0] += leaf_value[np.uint64(np.uint32(~positions[tree]))]
         output += np.uint64(1)
         output = output if output < n_outputs else np.uint64(0)
+    if averages:
+        for output in range(n_outputs):
+            scores[output, 0] = forest.base_scores[output] + scores[output, 0] / forest.divisor[0]
     if link == LINK_CLASSES:
         write_softmax(scores, prediction.reshape((prediction.size, 1)))
     elif link == LINK_TWO_CLASSES:
@@ -78,6 +88,10 @@ def predict_row(
         prediction[0] = 1.0 - prediction[1]
     elif link == LINK_EXPONENTIAL:
         write_exponential(scores[0], prediction)
+    elif link == LINK_SIGMOID:
+        write_sigmoid(scores[0], prediction)
+    elif link == LINK_ONE_VS_ALL:
+        write_shares_of_sigmoids(scores, prediction.reshape((prediction.size, 1)))
     else:
         for output in range(n_outputs):
             prediction[output] = scores[output, 0]

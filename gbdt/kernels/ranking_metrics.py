@@ -1,6 +1,6 @@
-"""NDCG and average precision of each query.
+"""NDCG, average precision and reciprocal ranks of each query.
 
-The one idea: both look only at the first few positions of a query, so its best rows are selected with a small heap
+The one idea: all look only at the first few positions of a query, so its best rows are selected with a small heap
 instead of sorting all of them. Rows with equal scores rank in the order in which they came.
 """
 
@@ -114,6 +114,43 @@ def average_precision_of_queries(
                 n_hits += 1
                 total += n_hits / (position + 1)
         precision[query] = total / min(n_relevant, size) if n_relevant > 0 else 1.0
+
+
+@kernel
+def reciprocal_rank_of_queries(
+    label: IntArray, score: FloatArray, group_starts: IntArray, n_positions: int, reciprocal: FloatArray
+) -> None:
+    """Write 1 / position of each query's first relevant row; 0 if there is none among the first positions."""
+    best = np.empty(n_positions, np.int64)
+    for query in range(reciprocal.size):
+        size = _select_best_rows(score, group_starts[query], group_starts[query + 1], best)
+        reciprocal[query] = 0.0
+        for position in range(size):
+            if label[best[position]] > 0:
+                reciprocal[query] = 1.0 / (position + 1)
+                break
+
+
+@kernel
+def expected_reciprocal_rank_of_queries(
+    label: IntArray,
+    score: FloatArray,
+    group_starts: IntArray,
+    stops_at_label: FloatArray,
+    n_positions: int,
+    reciprocal: FloatArray,
+) -> None:
+    """Write each query's expected 1 / position at which a reader stops, who reads on past a row by its label."""
+    best = np.empty(n_positions, np.int64)
+    for query in range(reciprocal.size):
+        size = _select_best_rows(score, group_starts[query], group_starts[query + 1], best)
+        reads_on = 1.0
+        expected = 0.0
+        for position in range(size):
+            stops = stops_at_label[label[best[position]]]
+            expected += reads_on * stops / (position + 1)
+            reads_on *= 1.0 - stops
+        reciprocal[query] = expected
 
 
 @kernel

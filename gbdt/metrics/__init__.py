@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from dmlgbm.gbdt.metrics.registry import Metric, default_metric, metrics_for
+from dmlgbm.gbdt.metrics.metric import Metric
+from dmlgbm.gbdt.metrics.registry import default_metric, is_metric, metrics_for
 
-__all__ = ["Metric", "default_metric", "metrics_for"]
+__all__ = ["Metric", "default_metric", "is_metric", "metrics_for"]

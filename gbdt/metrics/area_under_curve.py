@@ -4,6 +4,9 @@ It is the share of (positive row, negative row) pairs that the scores put in the
 Positive and negative scores are sorted apart, as plain values, and then merged once: much faster than sorting row
 numbers. The weights of a class become integers of 53 bits, so the order of tied rows does not matter; the classes
 may differ in scale, because the area does not change when all weights of a class are multiplied by a number.
+
+Of several classes it is the mean over classes against the rest, or over pairs of classes; both count every class alike,
+as scikit-learn's `roc_auc_score(average="macro")`.
 """
 
 from __future__ import annotations
@@ -18,6 +21,7 @@ from dmlgbm.gbdt.metrics.exact_mean import UNIT_BITS, exact_integer
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+SortedClass = tuple[FloatArray, IntArray, int]
 
 _WEIGHT_BITS = 53
 _EVERY_ROW_WEIGHS_ONE = np.empty(0, np.int64)
@@ -28,10 +32,58 @@ def area_under_curve(
 ) -> float:
     """The area; 1.0, as in LightGBM, if one of the classes has no weight, and NaN if a prediction is NaN."""
     if prediction.ndim != 1:
-        raise ValueError("metric 'auc' needs one prediction for each row: it is for objective 'binary' only")
+        raise ValueError(
+            "metric 'auc' needs one prediction for each row: for several classes choose 'auc_ovr' or 'auc_ovo'"
+        )
     positive = target > 0.0
-    positive_score, positive_weight, positive_total = _sorted_class(positive, prediction, weight)
-    negative_score, negative_weight, negative_total = _sorted_class(~positive, prediction, weight)
+    return _area_between(_sorted_class(positive, prediction, weight), _sorted_class(~positive, prediction, weight))
+
+
+def one_against_rest(
+    target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
+) -> float:
+    """The mean, over the classes that have rows, of the area that tells a class from all others."""
+    present = _classes_with_weight(target, weight)
+    if len(present) < 2:
+        return _area_of_few_classes(prediction)
+    areas = []
+    for k in present:
+        own = target == k
+        areas.append(
+            _area_between(_sorted_class(own, prediction[k], weight), _sorted_class(~own, prediction[k], weight))
+        )
+    return math.fsum(areas) / len(areas)
+
+
+def one_against_one(
+    target: FloatArray, prediction: FloatArray, weight: FloatArray | None, group_starts: IntArray | None
+) -> float:
+    """The mean, over the pairs of classes that have rows, of the area that tells one from the other, either way."""
+    present = _classes_with_weight(target, weight)
+    if len(present) < 2:
+        return _area_of_few_classes(prediction)
+    areas = []
+    for k in present:
+        # All classes by their probability of being of class k, each sorted once.
+        ordered = {other: _sorted_class(target == other, prediction[k], weight) for other in present}
+        areas += [_area_between(ordered[k], ordered[other]) for other in present if other != k]
+    return math.fsum(areas) / len(areas)
+
+
+def _classes_with_weight(target: FloatArray, weight: FloatArray | None) -> list[int]:
+    counted = target if weight is None else target[weight > 0.0]
+    return [int(k) for k in np.unique(counted)]
+
+
+def _area_of_few_classes(prediction: FloatArray) -> float:
+    """As of two classes of which one has no rows."""
+    return math.nan if np.isnan(prediction).any() else 1.0
+
+
+def _area_between(positives: SortedClass, negatives: SortedClass) -> float:
+    """The share of ordered pairs."""
+    positive_score, positive_weight, positive_total = positives
+    negative_score, negative_weight, negative_total = negatives
     if np.isnan(positive_score[-1:]).any() or np.isnan(negative_score[-1:]).any():
         return math.nan
     if positive_total == 0 or negative_total == 0:
@@ -50,9 +102,7 @@ def _fixed_point(weight: FloatArray) -> IntArray:
     return np.rint(np.ldexp(weight, _WEIGHT_BITS - exponent)).astype(np.int64)
 
 
-def _sorted_class(
-    members: npt.NDArray[np.bool_], prediction: FloatArray, weight: FloatArray | None
-) -> tuple[FloatArray, IntArray, int]:
+def _sorted_class(members: npt.NDArray[np.bool_], prediction: FloatArray, weight: FloatArray | None) -> SortedClass:
     """The scores of one class in ascending order, their weights and the sum of these."""
     # Row numbers select four times as fast as the mask does.
     rows = np.flatnonzero(members)

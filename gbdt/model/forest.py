@@ -138,7 +138,7 @@ class Forest:
         nodes = self._arrays.nodes.copy()
         nodes["slot"] = slot_of[np.array(self._used_features, np.int64)][nodes["slot"]]
         roots = self._arrays.trees["root"][:n_trees].copy()
-        return WalkedTrees(roots, nodes, self._arrays.words, self._arrays.leaf_value, base_scores.copy())
+        return WalkedTrees(roots, nodes, self._arrays.words, self._arrays.leaf_value, base_scores.copy(), np.zeros(0))
 
     def _add(
         self, table: Table, scores: npt.NDArray[np.float64], first_tree: int, last_tree: int, workers: Workers

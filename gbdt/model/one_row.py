@@ -22,12 +22,14 @@ from dmlgbm.gbdt.kernels.one_row import (
     LINK_CLASSES,
     LINK_EXPONENTIAL,
     LINK_NONE,
+    LINK_ONE_VS_ALL,
+    LINK_SIGMOID,
     LINK_TWO_CLASSES,
     WalkedTrees,
     predict_row,
 )
 
-Link = Literal["none", "exponential", "classes"]
+Link = Literal["none", "exponential", "sigmoid", "classes", "one_vs_all"]
 ReadNumber = Callable[[object, str], float]
 ReadCategory = Callable[[object, int], int]
 _Getter = Callable[[Any], Sequence[Any]]
@@ -123,6 +125,8 @@ class OneRow:
         self._link, self._n_results = {
             "none": (LINK_NONE, n_outputs),
             "exponential": (LINK_EXPONENTIAL, n_outputs),
+            "sigmoid": (LINK_SIGMOID, n_outputs),
+            "one_vs_all": (LINK_ONE_VS_ALL, n_outputs),
             "classes": (LINK_CLASSES, n_outputs) if n_outputs > 1 else (LINK_TWO_CLASSES, 2),
         }[link]
         self._is_number = self._n_results == 1

@@ -52,6 +52,8 @@ def check_header(header: Mapping[str, Any]) -> None:
         raise ModelFileError("the model file has categories that are neither text nor numbers")
     if not isinstance(header["metadata"], Mapping):
         raise ModelFileError("the model file's metadata are not a mapping")
+    if header.get("averages", True) is not True:
+        raise ModelFileError("the model file does not say whether trees are averaged")
 
 
 def check_trees(

@@ -5,6 +5,6 @@ from __future__ import annotations
 from dmlgbm.gbdt.objectives.factory import ObjectiveSettings, objective_for
 from dmlgbm.gbdt.objectives.protocol import Objective
 from dmlgbm.gbdt.objectives.targets import RowError
-from dmlgbm.gbdt.objectives.transform import transform
+from dmlgbm.gbdt.objectives.transform import link_of, transform
 
-__all__ = ["Objective", "ObjectiveSettings", "RowError", "objective_for", "transform"]
+__all__ = ["Objective", "ObjectiveSettings", "RowError", "link_of", "objective_for", "transform"]

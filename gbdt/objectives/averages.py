@@ -6,17 +6,21 @@ Sums are of integers, exact or in fixed point; sorting does the rest.
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 import numpy as np
 
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
-from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS, add_exactly
+from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS, add_exactly, logarithm
 from dmlgbm.gbdt.metrics.exact_mean import ExactMean, exact_integer
 from dmlgbm.gbdt.objectives.protocol import FloatArray, IntArray
 from dmlgbm.gbdt.objectives.shared_percentiles import between, percentiles_of_groups, position_among
 
 # LightGBM keeps class shares this far from 0 and 1, where logarithms and log-odds are infinite.
 SMALLEST_SHARE = 1e-15
+
+# An expectile is found in about ten.
+_MOST_EXPECTILE_STEPS = 100
 
 # Fixed-point sums of weights stay below 2^62.
 _WEIGHT_SUM_BITS = 62
@@ -29,6 +33,31 @@ def weighted_mean(values: FloatArray, weight: FloatArray | None, exchange: Excha
     negative.add(np.maximum(-values, 0.0), weight)
     above, below = exchange.reduce_sum(np.stack((positive.sums, negative.sums)))
     return ExactMean(above).value() - ExactMean(below).value()
+
+
+def shared_expectile(values: FloatArray, weight: FloatArray | None, level: float, exchange: Exchange = ALONE) -> float:
+    """The number at which the values above, times the level, pull as much as those below, times 1 - level.
+
+    Newton's method: the pull is a straight line between two values, so that it arrives after a few steps.
+    """
+    found = weighted_mean(values, weight, exchange)
+    for _ in range(_MOST_EXPECTILE_STEPS):
+        pull, counted = Fraction(0), Fraction(0)
+        for chosen, share in ((values > found, Fraction(level)), (values <= found, 1 - Fraction(level))):
+            total, total_weight = _exact_sums(values[chosen], None if weight is None else weight[chosen], exchange)
+            pull, counted = pull + share * total, counted + share * total_weight
+        before, found = found, float(pull / counted)
+        if found == before:
+            break
+    return found
+
+
+def _exact_sums(values: FloatArray, weight: FloatArray | None, exchange: Exchange) -> tuple[Fraction, Fraction]:
+    """The weighted sum of values of either sign, and that of the weights."""
+    sums = ExactMean()
+    sums.add_signed(values, weight)
+    total, total_weight = (_finite(exact_integer(own)) for own in exchange.reduce_sum(sums.sums))
+    return Fraction(total), Fraction(total_weight)
 
 
 def class_shares(label: IntArray, weight: FloatArray | None, n_classes: int, exchange: Exchange = ALONE) -> FloatArray:
@@ -75,6 +104,11 @@ def percentile(values: FloatArray, weight: FloatArray | IntArray | None, level: 
     total = int(cumulated[-1])
     threshold = min(math.floor(level * total), total - 1)
     return float(values[order[np.searchsorted(cumulated, threshold, side="right")]]) + 0.0
+
+
+def log_of(value: float) -> float:
+    """The engine's natural logarithm of a positive number."""
+    return float(logarithm(np.array([value]))[0])
 
 
 def _finite(total: int | None) -> int:

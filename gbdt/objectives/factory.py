@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_weights import RowWeights, settled_weights
+from dmlgbm.gbdt.metrics.loss_constants import LossConstants
+from dmlgbm.gbdt.objectives.binary import NO_BALANCE, Balance, Binary, CrossEntropy, Focal
 from dmlgbm.gbdt.objectives.custom import Custom, ObjectiveFunction, count_arguments
-from dmlgbm.gbdt.objectives.multiclass import Multiclass
-from dmlgbm.gbdt.objectives.pointwise import AbsoluteError, Binary, Poisson, Quantile, SquaredError
+from dmlgbm.gbdt.objectives.multiclass import Multiclass, OneVsAll
+from dmlgbm.gbdt.objectives.pointwise import AbsoluteError, Quantile, SquaredError
 from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, Objective
 from dmlgbm.gbdt.objectives.ranking import LambdaRank
+from dmlgbm.gbdt.objectives.rates import Gamma, Poisson, Tweedie
+from dmlgbm.gbdt.objectives.robust import AbsolutePercentageError, Expectile, Fair, Huber, LogCosh
 from dmlgbm.gbdt.parameters import ParameterError
 
-_CONSTANT_HESSIANS = ("regression", "regression_l1", "quantile")
-OBJECTIVE_NAMES = ("binary", "multiclass", "regression", "regression_l1", "quantile", "poisson", "lambdarank")
+_CONSTANT_HESSIANS = ("regression", "regression_l1", "quantile", "huber", "mape")
+_BALANCED = ("binary", "focal", "multiclassova")
+_SEVERAL_OUTPUTS = ("multiclass", "multiclassova")
+CLASSIFIER_OBJECTIVES = ("binary", "focal", *_SEVERAL_OUTPUTS)
+REGRESSOR_OBJECTIVES = (
+    *("regression", "regression_l1", "quantile", "huber", "fair", "logcosh", "expectile", "mape"),
+    *("poisson", "gamma", "tweedie", "cross_entropy"),
+)
+OBJECTIVE_NAMES = (*CLASSIFIER_OBJECTIVES, *REGRESSOR_OBJECTIVES, "lambdarank")
+_USUAL_CONSTANTS = LossConstants()
 
 
 @dataclass(frozen=True)
@@ -29,14 +42,25 @@ class ObjectiveSettings:
     alpha: float = 0.9
     truncation_level: int = 30
     max_delta_step: float | None = None
+    constants: LossConstants = _USUAL_CONSTANTS
+    balance: Balance = NO_BALANCE
 
     def __post_init__(self) -> None:
+        self.balance.require_valid(self.name, _BALANCED)
+        self._require_alpha()
         step = self.max_delta_step
         if step is not None and not 0.0 <= step < math.inf:
             raise ParameterError(
                 f"max_delta_step={step!r} is out of range: it must be None (chosen by the objective), 0 (no limit) or "
                 "a positive number."
             )
+
+    def _require_alpha(self) -> None:
+        if self.name == "huber":
+            if not 0.0 < self.alpha < math.inf:
+                raise ParameterError(f"alpha={self.alpha!r} is out of range: Huber's threshold must be above 0.")
+        elif not 0.0 < self.alpha < 1.0:
+            raise ParameterError(f"alpha={self.alpha!r} is out of range: a level must be above 0 and below 1.")
 
     @property
     def name(self) -> str:
@@ -46,8 +70,29 @@ class ObjectiveSettings:
     @property
     def n_outputs(self) -> int:
         """Scores a row: one for each class, where there are more than two."""
-        several = self.name == "multiclass" or (self.name == "custom" and self.n_classes > 2)
+        several = self.name in _SEVERAL_OUTPUTS or (self.name == "custom" and self.n_classes > 2)
         return self.n_classes if several else 1
+
+
+_WeighedRows = tuple[FloatArray, RowWeights, Exchange]
+_OF_ROWS: dict[str, Callable[[ObjectiveSettings, _WeighedRows], Objective]] = {
+    "binary": lambda own, rows: Binary(*rows, own.balance),
+    "focal": lambda own, rows: Focal(*rows, own.balance, own.constants.focal_gamma, own.constants.focal_alpha),
+    "multiclass": lambda own, rows: Multiclass(*rows, own.n_classes),
+    "multiclassova": lambda own, rows: OneVsAll(*rows, own.n_classes, own.balance),
+    "regression": lambda _, rows: SquaredError(*rows),
+    "regression_l1": lambda _, rows: AbsoluteError(*rows),
+    "quantile": lambda own, rows: Quantile(*rows, own.alpha),
+    "huber": lambda own, rows: Huber(*rows, own.alpha),
+    "fair": lambda own, rows: Fair(*rows, own.constants.fair_c),
+    "logcosh": lambda _, rows: LogCosh(*rows),
+    "expectile": lambda own, rows: Expectile(*rows, own.alpha),
+    "mape": lambda _, rows: AbsolutePercentageError(*rows),
+    "poisson": lambda _, rows: Poisson(*rows),
+    "gamma": lambda _, rows: Gamma(*rows),
+    "tweedie": lambda own, rows: Tweedie(*rows, own.constants.tweedie_variance_power),
+    "cross_entropy": lambda _, rows: CrossEntropy(*rows),
+}
 
 
 def objective_for(
@@ -61,10 +106,10 @@ def objective_for(
 ) -> Objective:
     """The objective over these rows, and those that other processes hold.
 
-    `n_classes` matters to "multiclass" and functions, `alpha` to "quantile", `truncation_level` to "lambdarank", and
-    `group_starts`, the first row of each query and then the number of rows, to "lambdarank" and functions. Weights that
-    are whole numbers stand for repeated rows up to `most_repeated_rows` of them, and always where hessians
-    would be constant without them, which saves their rounding.
+    `n_classes` matters to "multiclass", "multiclassova" and functions, `alpha` to "quantile", "huber" and "expectile",
+    `truncation_level` to "lambdarank", and `group_starts`, the first row of each query and then the number of rows, to
+    "lambdarank" and functions. Weights that are whole numbers stand for repeated rows up to `most_repeated_rows` of
+    them, and always where hessians would be constant without them, which saves their rounding.
     """
     target = np.ascontiguousarray(target, np.float64)
     weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
@@ -90,21 +135,11 @@ def _named(
     group_starts: IntArray | None,
     exchange: Exchange,
 ) -> Objective:
-    match settings.name_or_callable:
-        case "binary":
-            return Binary(target, weights, exchange)
-        case "multiclass":
-            return Multiclass(target, weights, exchange, settings.n_classes)
-        case "regression":
-            return SquaredError(target, weights, exchange)
-        case "regression_l1":
-            return AbsoluteError(target, weights, exchange)
-        case "quantile":
-            return Quantile(target, weights, exchange, settings.alpha)
-        case "poisson":
-            return Poisson(target, weights, exchange)
-        case "lambdarank":
-            return LambdaRank(target, weights, group_starts, settings.truncation_level)
+    name = str(settings.name_or_callable)
+    if name == "lambdarank":
+        return LambdaRank(target, weights, group_starts, settings.truncation_level)
+    if name in _OF_ROWS:
+        return _OF_ROWS[name](settings, (target, weights, exchange))
     raise ParameterError(
         f"objective={settings.name_or_callable!r} is not one of {', '.join(map(repr, OBJECTIVE_NAMES))} or a function."
     )

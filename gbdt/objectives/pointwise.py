@@ -1,4 +1,4 @@
-"""Objectives with one score a row, whose loss is a sum over rows."""
+"""Objectives with one score a row, whose loss is a sum over rows: what they share, and the plainest of them."""
 
 from __future__ import annotations
 
@@ -8,35 +8,30 @@ import numpy as np
 
 from dmlgbm.gbdt.data.exchange import Exchange
 from dmlgbm.gbdt.data.row_weights import RowWeights
-from dmlgbm.gbdt.kernels.gradients import BINARY, LOSS, POISSON, SQUARED_ERROR, loss_gradients, slope_gradients
+from dmlgbm.gbdt.kernels.gradients import LOSS, SQUARED_ERROR, loss_gradients, slope_gradients
 from dmlgbm.gbdt.kernels.layout import RecordArray
-from dmlgbm.gbdt.kernels.metric_loops import logarithm
-from dmlgbm.gbdt.objectives.averages import SMALLEST_SHARE, shared_percentile, weighted_mean
+from dmlgbm.gbdt.objectives.averages import shared_percentile, weighted_mean
 from dmlgbm.gbdt.objectives.protocol import (
-    LARGEST_LOGARITHMIC_STEP,
     NO_LARGEST_STEP,
     FloatArray,
+    IntArray,
+    LeafPercentile,
     RareClassLimits,
     RowLoss,
     SingleArray,
     no_limits,
 )
-from dmlgbm.gbdt.objectives.rare_classes import rare_class_limits
-from dmlgbm.gbdt.objectives.targets import class_numbers, require_real, require_target
-from dmlgbm.gbdt.parameters import ParameterError
+from dmlgbm.gbdt.objectives.targets import require_real
 from dmlgbm.gbdt.threads import Workers
 
-# exp(0.7): LightGBM's poisson_max_delta_step, which keeps steps short where the rate is close to zero.
-_POISSON_HESSIAN_FACTOR = 2.0137527074704766
 
-
-class _Pointwise(ABC):
+class Pointwise(ABC):
     """One output, and a loop over rows that may run in any ranges."""
 
     name: str
     n_outputs = 1
     constant_hessian = False
-    leaf_percentile: float | None = None
+    leaf_percentile: LeafPercentile | None = None
     largest_step = NO_LARGEST_STEP
 
     def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
@@ -80,7 +75,7 @@ class _Pointwise(ABC):
         """Write the derivatives of a range of rows; an empty array of weights or hessians is empty in any range."""
 
 
-class _Smooth(_Pointwise):
+class Smooth(Pointwise):
     """A loss that a LOSS names."""
 
     def row_loss(self) -> RowLoss:
@@ -100,33 +95,7 @@ class _Smooth(_Pointwise):
         loss_gradients(self._loss(), target, weight, score, gradients, hessians)
 
 
-class Binary(_Smooth):
-    """Log loss of two classes, 0 and 1; the score is the log-odds of class 1."""
-
-    name = "binary"
-    largest_step = LARGEST_LOGARITHMIC_STEP
-
-    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
-        super().__init__(target, weights, exchange)
-        self._label = class_numbers(self.name, target, 2, "classes")
-
-    def rare_class_limits(self) -> RareClassLimits:
-        if self.largest_step == NO_LARGEST_STEP:
-            return no_limits(1)
-        # One score tells both classes apart: the rarer one counts.
-        limits = rare_class_limits(self._label, self.weights, 2, self._exchange)
-        return RareClassLimits(limits.leaf_hessians.max(keepdims=True), limits.root_gains.max(keepdims=True))
-
-    def _base_score(self) -> float:
-        mean = weighted_mean(self._target, self.weights.given, self._exchange)
-        share = min(max(mean, SMALLEST_SHARE), 1.0 - SMALLEST_SHARE)
-        return _log(share / (1.0 - share))
-
-    def _loss(self) -> RecordArray:
-        return np.array([(BINARY, 1.0, 1.0 / self.largest_step)], LOSS)
-
-
-class SquaredError(_Smooth):
+class SquaredError(Smooth):
     """Half the squared error; the score is the mean."""
 
     name = "regression"
@@ -143,30 +112,32 @@ class SquaredError(_Smooth):
         return np.array([(SQUARED_ERROR, 1.0, 0.0)], LOSS)
 
 
-class _Kinked(_Pointwise):
-    """A loss with constant slopes on both sides of the target; the score is a percentile."""
+class OfPercentiles(Pointwise):
+    """A loss whose slope depends only on the side of the target; scores and leaf values are percentiles."""
 
-    leaf_percentile: float
+    leaf_percentile: LeafPercentile
 
-    def __init__(
-        self,
-        target: FloatArray,
-        weights: RowWeights,
-        exchange: Exchange,
-        level: float,
-        slopes: tuple[float, float, float],
-    ) -> None:
+    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange, level: float) -> None:
         super().__init__(target, weights, exchange)
         self.constant_hessian = weights.given is None or weights.repeats is not None
-        self.leaf_percentile = level
-        self._slopes = np.array(slopes)
         require_real(self.name, target)
+        self.leaf_percentile = LeafPercentile(level, self._weight_of_residuals())
 
     def row_loss(self) -> None:
         return None
 
+    def _weight_of_residuals(self) -> FloatArray | IntArray | None:
+        return self.weights.of_percentiles
+
     def _base_score(self) -> float:
-        return shared_percentile(self._target, self.weights.of_percentiles, self.leaf_percentile, self._exchange)
+        percentile = self.leaf_percentile
+        return shared_percentile(self._target, percentile.weight, percentile.level, self._exchange)
+
+
+class _Kinked(OfPercentiles):
+    """Constant slopes on both sides of the target."""
+
+    _slopes: FloatArray  # for scores below, at and above the target
 
     def _write(
         self,
@@ -183,9 +154,10 @@ class AbsoluteError(_Kinked):
     """The absolute error; the score is the median."""
 
     name = "regression_l1"
+    _slopes = np.array((-1.0, 0.0, 1.0))
 
     def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
-        super().__init__(target, weights, exchange, 0.5, (-1.0, 0.0, 1.0))
+        super().__init__(target, weights, exchange, 0.5)
 
 
 class Quantile(_Kinked):
@@ -194,31 +166,5 @@ class Quantile(_Kinked):
     name = "quantile"
 
     def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange, alpha: float) -> None:
-        if not 0.0 < alpha < 1.0:
-            raise ParameterError(f"alpha={alpha!r} is out of range: the quantile level must be above 0 and below 1.")
-        super().__init__(target, weights, exchange, alpha, (-alpha, 1.0 - alpha, 1.0 - alpha))
-
-
-class Poisson(_Smooth):
-    """Counts and other rates that are never negative; the score is the logarithm of the mean."""
-
-    name = "poisson"
-    largest_step = LARGEST_LOGARITHMIC_STEP
-
-    def __init__(self, target: FloatArray, weights: RowWeights, exchange: Exchange) -> None:
-        super().__init__(target, weights, exchange)
-        require_real(self.name, target)
-        require_target(self.name, target, target >= 0.0, "targets of at least 0")
-        self._mean = weighted_mean(target, weights.given, exchange)
-        if self._mean == 0.0:
-            raise ValueError("All targets (of rows with any weight) are 0, but objective 'poisson' needs one above 0.")
-
-    def _base_score(self) -> float:
-        return _log(self._mean)
-
-    def _loss(self) -> RecordArray:
-        return np.array([(POISSON, _POISSON_HESSIAN_FACTOR, 1.0 / self.largest_step)], LOSS)
-
-
-def _log(value: float) -> float:
-    return float(logarithm(np.array([value]))[0])
+        self._slopes = np.array((-alpha, 1.0 - alpha, 1.0 - alpha))
+        super().__init__(target, weights, exchange, alpha)

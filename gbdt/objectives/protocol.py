@@ -46,6 +46,14 @@ class RowLoss:
     weight: FloatArray  # or nothing
 
 
+@dataclass(frozen=True)
+class LeafPercentile:
+    """Which percentile of the residuals of its rows a leaf's value is."""
+
+    level: float
+    weight: FloatArray | IntArray | None  # of the residuals; integers stand for repeated ones
+
+
 class Objective(Protocol):
     """A loss over the rows of one data set, which it holds with their targets and weights."""
 
@@ -55,7 +63,7 @@ class Objective(Protocol):
 
     @property
     def n_outputs(self) -> int:
-        """Scores a row has and trees an iteration adds: the classes of "multiclass", otherwise one."""
+        """Scores a row has and trees an iteration adds: one, or one for each of several classes."""
 
     @property
     def weights(self) -> RowWeights:
@@ -66,8 +74,8 @@ class Objective(Protocol):
         """Whether the hessian of every row, before repeats, is 1; `hessians` then has the shape (n_outputs, 0)."""
 
     @property
-    def leaf_percentile(self) -> float | None:
-        """The level, if leaf values are a percentile of the residuals instead of a Newton step."""
+    def leaf_percentile(self) -> LeafPercentile | None:
+        """Which one, if leaf values are a percentile of the residuals instead of a Newton step."""
 
     largest_step: float
     """What a leaf may add to a score at most, before the learning rate; infinite for no limit."""

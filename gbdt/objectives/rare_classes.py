@@ -33,13 +33,21 @@ def rare_class_limits(
     label: IntArray, weights: RowWeights, n_classes: int, exchange: Exchange = ALONE
 ) -> RareClassLimits:
     """The limits of each class: more hessian the fewer rows a rare class has."""
-    shares = class_shares(label, weights.given, n_classes, exchange)
+    counted = weights.in_sums
+    shares = class_shares(label, counted, n_classes, exchange)
     n_rows = int(exchange.reduce_sum(np.array([len(label)], np.int64))[0])
-    mean_weight = 1.0 if weights.given is None else weighted_mean(weights.given, None, exchange)
+    mean_weight = 1.0 if counted is None else weighted_mean(counted, None, exchange)
     # Rounded, because the same weight may come from other sums when rows are repeated instead of weighted.
     expected = np.round(mean_weight * n_rows * shares * (1.0 - shares), 6)
     wanted = np.minimum(_EXPECTED_ROWS / np.sqrt(np.maximum(expected, 1.0)), expected * _LARGEST_PART)
     # A weight that repeats its row brings gains of so many rows; any other scales them.
-    gain = _GAIN_BY_CHANCE * (mean_weight if weights.repeats is None else 1.0)
+    scales = weights.repeats is None or weights.factor is not None
+    gain = _GAIN_BY_CHANCE * (mean_weight if scales else 1.0)
     is_rare = shares < _RARE_SHARE
     return RareClassLimits(np.where(is_rare, wanted, 0.0), np.where(is_rare, gain, 0.0))
+
+
+def limits_of_two_classes(label: IntArray, weights: RowWeights, exchange: Exchange = ALONE) -> RareClassLimits:
+    """The limits of one score that tells two classes apart: the rarer one counts."""
+    limits = rare_class_limits(label, weights, 2, exchange)
+    return RareClassLimits(limits.leaf_hessians.max(keepdims=True), limits.root_gains.max(keepdims=True))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from typing import Any
@@ -102,8 +102,10 @@ def gathered_segments(segments: Sequence[Segment], exchange: RankExchange) -> li
     return [[Segment(*row) for row in rows.tolist()] for rows in exchange.all_gather_unequal(own)]
 
 
-def gathered_rows(rows: Rows, segments: Sequence[Segment], exchange: RankExchange) -> Rows:
-    """What is known of the rows of all ranks, in the order of their global numbers."""
+def gatherer(
+    segments: Sequence[Segment], exchange: RankExchange
+) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
+    """What makes values for the rows here, their last axis, those for all rows in the order of their global numbers."""
     of_ranks = gathered_segments(segments, exchange)
     starts = np.cumsum([0, *(sum(segment.n_rows for segment in own) for own in of_ranks)])
     stretches = sorted(
@@ -117,14 +119,21 @@ def gathered_rows(rows: Rows, segments: Sequence[Segment], exchange: RankExchang
         everybody = np.concatenate(exchange.all_gather_unequal(np.ascontiguousarray(values.T)))
         return np.ascontiguousarray(everybody[order].T)
 
+    return in_order
+
+
+def gathered_rows(rows: Rows, segments: Sequence[Segment], exchange: RankExchange) -> Rows:
+    """What is known of the rows of all ranks, in the order of their global numbers."""
+    in_order = gatherer(segments, exchange)
+    target = in_order(rows.target)
     group_starts = None
     if rows.group_starts is not None:
         marks = np.zeros(rows.n_rows)
         marks[rows.group_starts[:-1]] = 1.0
-        group_starts = np.append(np.flatnonzero(in_order(marks)), len(order)).astype(np.int64)
+        group_starts = np.append(np.flatnonzero(in_order(marks)), len(target)).astype(np.int64)
     return Rows(
-        Table((), len(order)),
-        in_order(rows.target),
+        Table((), len(target)),
+        target,
         None if rows.weight is None else in_order(rows.weight),
         None if rows.init_score is None else in_order(rows.init_score),
         group_starts,

@@ -16,6 +16,7 @@ import numpy.typing as npt
 from dmlgbm.collectives import Communicator
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.binned_scores import add_trees
+from dmlgbm.gbdt.boosting.dropout import Dropout, TreeSums, sums_over
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator
 from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, loss_over
 from dmlgbm.gbdt.boosting.loop import BoostingRun, Finished, IterationReport, TrainingResult, boost
@@ -29,9 +30,10 @@ from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.round_grower import LeafExpander, RoundGrower
 from dmlgbm.gbdt.growth.row_arrays import row_arrays
 from dmlgbm.gbdt.metrics import Metric
+from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.objectives import ObjectiveSettings, RowError
 from dmlgbm.gbdt.parameters import TrainParameters
-from dmlgbm.gbdt.ranks.column_shares import exchange_columns, gathered_rows
+from dmlgbm.gbdt.ranks.column_shares import exchange_columns, gathered_rows, gatherer
 from dmlgbm.gbdt.ranks.data_parallel import DataParallel, trees_at_once
 from dmlgbm.gbdt.ranks.exchange import RankExchange
 from dmlgbm.gbdt.ranks.feature_parallel import FeatureParallel
@@ -138,21 +140,28 @@ def train_rank(
         with _naming_global_rows(data.segments):
             start = task.initial_model or _empty_model(task, rows, exchange)
         scores = _first_scores(rows, start, task.initial_model)
-        add_trees(data.dataset, finished.trees, scores)
+        dropout, replayed = _dropout(task, data.dataset, start, finished.trees, scores)
         dataset = data.dataset
         if replicated:
             rows = gathered_rows(replace(rows, init_score=scores), dataset.segments, exchange)
             assert rows.init_score is not None
             scores, dataset = rows.init_score, exchange_columns(dataset, exchange)
+            if dropout is not None:
+                dropout.tree_sums = _gathered_sums(dropout.tree_sums, data.segments, exchange)
         row_exchange: Exchange = ALONE if replicated else exchange
         with _naming_global_rows(dataset.segments):
             loss = loss_over(rows, task.objective, task.parameters.precision, row_exchange)
         check_outputs(start, loss)
         grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
-        arrays = row_arrays(loss, scores)
-        run = BoostingRun(task.parameters, dataset, loss, rows, arrays, [grower], workers, row_exchange)
-        after = replace(start, trees=(*start.trees, *finished.trees))
+        arrays = row_arrays(loss, scores, task.parameters)
+        run = BoostingRun(
+            task.parameters, dataset, loss, rows, arrays, [grower], workers, row_exchange, dropout, start.n_iterations
+        )
+        after = start if dropout is not None else replace(start, trees=(*start.trees, *finished.trees))
         evaluators = [Evaluator(one, after, task.metrics, workers, exchange) for one in evaluation_sets]
+        for evaluator in evaluators:
+            for changes in replayed:
+                evaluator.add(replace(start, trees=tuple(changes)))
         counted = None if on_iteration is None else _with_counts(on_iteration, grower, exchange)
         with _naming_global_rows(dataset.segments):
             result = boost(
@@ -172,7 +181,7 @@ def _naming_global_rows(segments: Sequence[Segment]) -> Iterator[None]:
 
 def _empty_model(task: RankTask, rows: Rows, exchange: Exchange) -> Booster:
     loss = loss_over(rows, task.objective, task.parameters.precision, exchange)
-    return empty_model(loss, task.columns, first_scores=rows.init_score is None)
+    return empty_model(loss, task.columns, task.parameters, first_scores=rows.init_score is None)
 
 
 def _same_kind_everywhere(rows: Rows, exchange: Exchange, n_outputs: int) -> Rows:
@@ -198,6 +207,24 @@ def _first_scores(rows: Rows, start: Booster, initial_model: Booster | None) -> 
     if rows.init_score is None:
         raise ValueError("the rows have no init_score, the scores of initial_model: compute them from the raw rows.")
     return rows.init_score.astype(np.float64)
+
+
+def _dropout(
+    task: RankTask, dataset: Dataset, start: Booster, trees: Sequence[Tree], scores: FloatArray
+) -> tuple[Dropout | None, list[Sequence[Tree]]]:
+    """Bring the scores to what they were after finished iterations; with dropout, what each of these has changed."""
+    if task.parameters.boosting_type == "dart":
+        dropout = Dropout(task.parameters, start.n_iterations, sums_over(dataset, len(scores)))
+        return dropout, dropout.replay(trees, dataset, scores)
+    if not task.parameters.averages:
+        add_trees(dataset, trees, scores)
+    return None, []
+
+
+def _gathered_sums(tree_sums: TreeSums, segments: Sequence[Segment], exchange: RankExchange) -> TreeSums:
+    """The same for the rows of all ranks: where columns are split, a rank can send its own rows down a tree only."""
+    in_order = gatherer(segments, exchange)
+    return lambda trees: in_order(tree_sums(trees))
 
 
 def _grower(task: RankTask, dataset: Dataset, n_outputs: int, workers: Workers, exchange: RankExchange) -> RoundGrower:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.dropout import settled_trees
 from dmlgbm.gbdt.boosting.early_stopping import EarlyStopping
 from dmlgbm.gbdt.boosting.loop import TrainingResult
 from dmlgbm.gbdt.callbacks import Callback, Evaluation, TrainingState
@@ -77,7 +78,8 @@ class RunSoFar:
         new = self.checkpoint.trees
         if new is None:
             raise RuntimeError("no iteration is finished yet")
-        return replace(new, trees=(*self._initial_trees, *new.trees))
+        trees = settled_trees(new.trees, new.n_outputs, self._parameters, self._n_before)
+        return replace(new, trees=(*self._initial_trees, *trees))
 
     def history(self) -> History:
         """What was measured after each iteration."""

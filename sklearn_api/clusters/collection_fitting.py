@@ -32,7 +32,8 @@ from dmlgbm.sklearn_api.rows.labels import Labels, require_weighted_classes, wei
 from dmlgbm.sklearn_api.rows.targets import FloatArray
 from dmlgbm.sklearn_api.tables.names import categorical_positions
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
-from dmlgbm.sklearn_api.watching.scoring import scorer_metrics
+from dmlgbm.sklearn_api.watching.learning_rates import with_rates
+from dmlgbm.sklearn_api.watching.scoring import WatchedModel
 from dmlgbm.sklearn_api.watching.stopping import TRAINING, watching
 
 if TYPE_CHECKING:
@@ -166,6 +167,8 @@ class _CollectionFit:
         classes = None if labels is None else labels.classes
         objective = estimator._objective_settings(0 if classes is None else len(classes))
         start.require_same_objective(objective)
+        start.require_same_sum(parameters.train)
+        parameters.train.require_classes_to_draw(objective.n_classes)
         described.require_scores(objective.n_outputs)
         rules = RowRules(schema, classes, self._class_weights(labels), described.lengths)
         training = described.row_set(rules, rows_of)
@@ -281,20 +284,16 @@ class _CollectionFit:
             return self._place.digest(rows, f"{name}-{number}") == own
 
         n_estimators = self._start.iterations_to_add(parameters.n_estimators)
+        parameters = with_rates(replace(parameters, n_estimators=n_estimators), self._settings.learning_rates)
         names = [name for name, _ in watched]
-        return watching(replace(parameters, n_estimators=n_estimators), names, holds_training_rows)
+        return watching(parameters, names, holds_training_rows)
 
     def _metrics(
         self, objective: ObjectiveSettings, columns: Columns, classes: Labels | None, watched: Sequence[NamedSet]
     ) -> list[Any]:
-        estimator = self._estimator
         if not watched:
             return []
+        model = WatchedModel(self._estimator, objective, columns, classes)
         return metrics_of(
-            self._parameters,
-            objective,
-            self._settings.eval_metric,
-            getattr(estimator, "eval_at", ()),
-            lambda: self._place.first_share(watched[0][1]),
-            scorer_metrics(estimator, objective, columns, classes),
+            self._parameters, model, self._settings.eval_metric, lambda: self._place.first_share(watched[0][1])
         )

@@ -9,6 +9,10 @@ Estimator = TypeVar("Estimator", bound=type)
 
 PARAMETERS: dict[str, tuple[str, str]] = {
     "objective": ("str or callable", "What to minimise; None chooses by the target."),
+    "boosting_type": (
+        "{'gbdt', 'rf', 'dart', 'goss'}",
+        "Boosted trees, averaged ones (a random forest), boosted with dropout; 'goss' is a `data_sample_strategy`.",
+    ),
     "n_estimators": ("int", "Boosting iterations."),
     "learning_rate": ("float", "Factor on the values of every new tree."),
     "num_leaves": (
@@ -27,12 +31,35 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "reg_lambda": ("float", "L2 penalty on leaf values."),
     "max_delta_step": (
         "float or None",
-        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 for log losses and 'poisson', else 0.",
+        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 for log-odds and log-rates, else 0.",
     ),
     "subsample": ("float", "Share of rows drawn for a tree; needs `subsample_freq` above 0."),
     "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),
     "colsample_bytree": ("float", "Share of features drawn for a tree."),
     "colsample_bynode": ("float", "Share of the tree's features drawn for a split."),
+    "data_sample_strategy": (
+        "{'bagging', 'goss'}",
+        "How rows are drawn for a tree: by `subsample`, or those of large gradients and some of the others.",
+    ),
+    "bootstrap_type": (
+        "{'bernoulli', 'bayesian', 'mvs'}",
+        "Draw rows at random, weigh all of them at random, or draw them by the size of their gradients.",
+    ),
+    "bagging_temperature": ("float", "How different the weights of 'bayesian' are; 0 for all alike."),
+    "mvs_reg": (
+        "float or None",
+        "What 'mvs' adds to squared gradients: the more, the more alike rows are. None for their squared mean.",
+    ),
+    "pos_bagging_fraction": ("float", "Share of rows of the second of two classes drawn for a tree."),
+    "neg_bagging_fraction": ("float", "Share of rows of the first of two classes drawn for a tree."),
+    "top_rate": ("float", "Share of rows that 'goss' keeps for their large gradients."),
+    "other_rate": ("float", "Share of rows, as of all, that 'goss' draws from the others, which then count for all."),
+    "drop_rate": ("float", "Share of earlier iterations that 'dart' leaves out of one."),
+    "max_drop": ("int", "Most iterations that 'dart' leaves out of one; 0 or below for no limit."),
+    "skip_drop": ("float", "Share of iterations for which 'dart' leaves none out."),
+    "uniform_drop": ("bool", "With 'dart', leave out all iterations alike, not the heavier ones more often."),
+    "xgboost_dart_mode": ("bool", "With 'dart', weigh trees as XGBoost does."),
+    "drop_seed": ("int or None", "Seed of what 'dart' leaves out; None for that of `random_state`."),
     "extra_trees": ("bool", "Try one threshold of each column in a node, drawn at random, instead of all."),
     "cat_smooth": ("float", "Smoothing of categories before they are sorted for a split."),
     "cat_l2": ("float", "L2 penalty added in categorical splits."),
@@ -86,7 +113,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "eval_metric": (
         "str, callable or list",
-        "Metrics to evaluate: names, or functions (y_true, y_pred) of a number or (name, value, higher_is_better).",
+        "Metrics to evaluate: names, scorers or functions (y_true, y_pred) of a number or (name, value, higher).",
     ),
     "random_state": (
         "int, RandomState, Generator or None",
@@ -108,8 +135,14 @@ PARAMETERS: dict[str, tuple[str, str]] = {
         "On Dask collections: folder in which a fit leaves what another one needs to go on after a total loss.",
     ),
     "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
-    "alpha": ("float", "The level of objective 'quantile'."),
-    "eval_at": ("tuple of int", "Positions of the metrics 'ndcg' and 'map'."),
+    "scale_pos_weight": ("float", "Factor on the derivatives of the second class, of each class one-vs-all."),
+    "is_unbalance": ("bool", "Have the rarer of two classes, or of a class and the rest, count as much as the other."),
+    "focal_gamma": ("float", "Exponent of objective 'focal'; 0 is log loss."),
+    "focal_alpha": ("float", "What the second class counts in objective 'focal'; the first counts the rest to 1."),
+    "alpha": ("float", "The level of objectives 'quantile' and 'expectile', or the threshold of 'huber'."),
+    "fair_c": ("float", "Scale of objective 'fair': differences far below it are squared."),
+    "tweedie_variance_power": ("float", "Power of objective 'tweedie', from 1 (Poisson) to less than 2 (gamma)."),
+    "eval_at": ("tuple of int", "Positions of the metrics 'ndcg', 'map', 'mrr' and 'err'."),
     "lambdarank_truncation_level": ("int", "Positions whose pairs objective 'lambdarank' looks at."),
 }
 

@@ -17,6 +17,7 @@ from dmlgbm.sklearn_api.fit_warnings import warn_of_table
 from dmlgbm.sklearn_api.parameters.names import stored_parameters
 from dmlgbm.sklearn_api.tables import table_from
 from dmlgbm.sklearn_api.watching.foreign_callbacks import translated
+from dmlgbm.sklearn_api.watching.learning_rates import Rates
 
 MetricFunction = Callable[..., Any]
 EvalMetric = str | MetricFunction | Sequence[str | MetricFunction] | None
@@ -32,6 +33,7 @@ class FitSettings:
     feature_names: tuple[str, ...] | None
     callbacks: Sequence[Callback]
     parameters: Mapping[str, Any]
+    learning_rates: Rates | None = None
 
     def training_table(self, X: Any) -> Table:
         """X with the columns as they are to be called and read, and a warning of those that may not be as meant."""
@@ -61,6 +63,7 @@ def fit_settings(
     """The settings of a call of `fit`; what it leaves out is as the constructor has it."""
     is_own = categorical_feature is None or _is_auto(categorical_feature)
     checked, changes = translated(checked_callbacks(callbacks), has_sets=has_sets)
+    learning_rates = changes.pop("learning_rate", None)
     unknown = [name for name, value in changes.items() if value and name not in stored_parameters(estimator)]
     if unknown:
         raise ValueError(f"lightgbm.early_stopping sets {unknown[0]}, which {type(estimator).__name__} does not have.")
@@ -70,6 +73,7 @@ def fit_settings(
         feature_names=_names(feature_name),
         callbacks=checked,
         parameters=changes,
+        learning_rates=learning_rates,
     )
 
 

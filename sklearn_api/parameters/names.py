@@ -2,7 +2,7 @@
 
 An alias is listed only if it means exactly the same: a number tuned elsewhere can be moved here unchanged. The
 estimators keep and report (`get_params`) the canonical name alone. Parameters that say what always happens here, such
-as `boosting_type="gbdt"`, are accepted and not kept.
+as `tree_method="hist"`, are accepted and not kept.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ Initialiser = TypeVar("Initialiser", bound=Callable[..., None])
 
 ALIASES_OF: dict[str, tuple[str, ...]] = {
     "objective": ("loss", "loss_function", "application"),
+    "boosting_type": ("boosting",),
     "n_estimators": (
         *("num_boost_round", "num_iterations", "num_iteration", "num_round", "num_rounds", "num_trees"),
         *("n_iter", "max_iter", "iterations"),
@@ -41,6 +42,9 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "subsample_freq": ("bagging_freq",),
     "colsample_bytree": ("feature_fraction",),
     "colsample_bynode": ("feature_fraction_bynode", "max_features"),
+    "pos_bagging_fraction": ("pos_sub_row", "pos_subsample", "pos_bagging"),
+    "neg_bagging_fraction": ("neg_sub_row", "neg_subsample", "neg_bagging"),
+    "drop_rate": ("rate_drop",),
     "extra_trees": ("extra_tree",),
     "categorical_feature": ("categorical_features", "cat_features", "cat_feature"),
     "early_stopping_rounds": ("early_stopping_round", "n_iter_no_change"),
@@ -49,6 +53,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "random_state": ("seed", "random_seed"),
     "n_jobs": ("nthread", "num_threads", "n_threads", "num_thread", "thread_count"),
     "alpha": ("quantile", "quantile_alpha"),
+    "is_unbalance": ("unbalance", "unbalanced_sets"),
     "eval_at": ("ndcg_eval_at", "ndcg_at"),
 }
 
@@ -66,15 +71,14 @@ def _one_of(*values: str) -> Callable[[Any], bool]:
     return lambda value: isinstance(value, str) and value in values
 
 
-_BOOSTING = _ForeignParameter(
+_BOOSTER = _ForeignParameter(
     _one_of("gbdt", "gbrt", "gbtree"),
-    "trees are always boosted the usual way ('gbdt'); subsample with subsample_freq=1 draws rows for every tree",
+    "boosting_type says how trees are boosted; XGBoost's 'dart' is boosting_type='dart' with xgboost_dart_mode=True, "
+    "uniform_drop=True, max_drop=0, and drop_rate and skip_drop (0 there) set",
 )
 _DEVICE = _ForeignParameter(_one_of("cpu"), "training uses the CPUs, as many of them as n_jobs says")
 FOREIGN_PARAMETERS = {
-    "boosting_type": _BOOSTING,
-    "boosting": _BOOSTING,
-    "booster": _BOOSTING,
+    "booster": _BOOSTER,
     "device": _DEVICE,
     "device_type": _DEVICE,
     "tree_method": _ForeignParameter(

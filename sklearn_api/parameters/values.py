@@ -40,25 +40,38 @@ _WHOLE_NUMBERS = (
     *("n_estimators", "num_leaves", "max_depth", "max_bin", "subsample_for_bin", "min_child_samples"),
     "min_data_in_bin",
     *("subsample_freq", "max_cat_threshold", "max_cat_to_onehot", "min_data_per_group", "early_stopping_rounds"),
-    *("lambdarank_truncation_level", "top_k", "max_restarts"),
+    *("lambdarank_truncation_level", "top_k", "max_restarts", "max_drop", "drop_seed"),
 )
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("path_smooth", "colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
-    *("early_stopping_min_delta", "worker_timeout"),
+    *("early_stopping_min_delta", "worker_timeout", "top_rate", "other_rate", "drop_rate", "skip_drop"),
+    *("bagging_temperature", "mvs_reg", "pos_bagging_fraction", "neg_bagging_fraction"),
+    *("fair_c", "tweedie_variance_power", "focal_gamma", "focal_alpha", "scale_pos_weight"),
 )
-_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
-_FLAGS = ("first_metric_only", "warm_start", "extra_trees")
+_MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves", "drop_seed", "mvs_reg")
+_FLAGS = ("first_metric_only", "warm_start", "extra_trees", "uniform_drop", "xgboost_dart_mode", "is_unbalance")
 _CHOICES = {
+    "data_sample_strategy": ("bagging", "goss"),
     "handle_unknown": ("missing", "error"),
     "importance_type": ("split", "gain"),
     "tree_learner": ("auto", "data", "feature", "voting"),
 }
 
+# What LightGBM calls the ways of boosting.
+_BOOSTING_TYPES = {
+    **dict.fromkeys(("gbdt", "gbrt", "gbtree"), "gbdt"),
+    **dict.fromkeys(("rf", "random_forest"), "rf"),
+    "dart": "dart",
+    "goss": "goss",
+}
+
 # What other libraries call our objectives; the values are ours.
 OBJECTIVE_ALIASES = {
     **dict.fromkeys(("binary", "binary:logistic", "binary_crossentropy"), "binary"),
+    "focal": "focal",
     **dict.fromkeys(("multiclass", "softmax", "multi:softprob", "categorical_crossentropy"), "multiclass"),
+    **dict.fromkeys(("multiclassova", "multiclass_ova", "ova", "ovr", "MultiClassOneVsAll"), "multiclassova"),
     **dict.fromkeys(
         ("regression", "regression_l2", "l2", "mse", "squared_error", "mean_squared_error", "reg:squarederror"),
         "regression",
@@ -67,7 +80,15 @@ OBJECTIVE_ALIASES = {
         ("regression_l1", "l1", "mae", "absolute_error", "mean_absolute_error", "reg:absoluteerror"), "regression_l1"
     ),
     **dict.fromkeys(("quantile", "reg:quantileerror"), "quantile"),
+    "huber": "huber",
+    "fair": "fair",
+    **dict.fromkeys(("logcosh", "log_cosh", "LogCosh"), "logcosh"),
+    "expectile": "expectile",
+    **dict.fromkeys(("mape", "mean_absolute_percentage_error", "MAPE"), "mape"),
     **dict.fromkeys(("poisson", "count:poisson"), "poisson"),
+    **dict.fromkeys(("gamma", "reg:gamma"), "gamma"),
+    **dict.fromkeys(("tweedie", "reg:tweedie"), "tweedie"),
+    **dict.fromkeys(("cross_entropy", "xentropy", "reg:logistic", "CrossEntropy"), "cross_entropy"),
     **dict.fromkeys(("lambdarank", "rank:ndcg"), "lambdarank"),
 }
 
@@ -112,6 +133,12 @@ def engine_parameters(parameters: Mapping[str, Any], *, has_sets: bool = False) 
     check_types(parameters)
     seed = seed_of(parameters["random_state"])
     in_record = {name: parameters[name] for name in names_of(TrainParameters) if name in parameters}
+    if boosting_named(parameters["boosting_type"]) == "goss":
+        in_record |= {"boosting_type": "gbdt", "data_sample_strategy": "goss"}
+    else:
+        in_record["boosting_type"] = boosting_named(parameters["boosting_type"])
+    kind = parameters["bootstrap_type"]
+    in_record["bootstrap_type"] = kind.lower() if isinstance(kind, str) else kind  # CatBoost's are capitalised
     in_record["early_stopping_rounds"] = stopping_rounds(parameters, has_sets=has_sets)
     in_record["early_stopping_sets"] = names_to_watch(parameters["early_stopping_sets"])
     # A scorer is the first metric, and watched instead of all others.
@@ -161,7 +188,7 @@ def check_types(parameters: Mapping[str, Any]) -> None:
         raise TypeError(f'early_stopping must be True, False or "auto", got {asked!r}.')
     check_scoring(parameters.get("scoring"))
     for name in _FLAGS:
-        if not isinstance(parameters[name], bool | np.bool_):
+        if not isinstance(parameters.get(name, False), bool | np.bool_):
             raise TypeError(f"{name} must be True or False, got {parameters[name]!r}.")
     for name, choices in _CHOICES.items():
         value = parameters[name]
@@ -171,10 +198,9 @@ def check_types(parameters: Mapping[str, Any]) -> None:
 
 
 def _check_ranges(parameters: Mapping[str, Any]) -> None:
-    for name in ("validation_fraction", "alpha"):
-        value = parameters.get(name)
-        if value is not None and not 0 < value < 1:
-            raise ParameterError(f"{name}={value!r} is out of range: it must be above 0 and below 1.")
+    share = parameters["validation_fraction"]
+    if share is not None and not 0 < share < 1:
+        raise ParameterError(f"validation_fraction={share!r} is out of range: it must be above 0 and below 1.")
     if parameters["path_smooth"] > 0 and _takes_percentiles(parameters["objective"]):
         raise ParameterError(
             f"path_smooth={parameters['path_smooth']!r} smooths steps, but the leaves of objective="
@@ -206,7 +232,7 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
 
 
 def _takes_percentiles(objective: Any) -> bool:
-    return isinstance(objective, str) and OBJECTIVE_ALIASES.get(objective) in ("regression_l1", "quantile")
+    return isinstance(objective, str) and OBJECTIVE_ALIASES.get(objective) in ("regression_l1", "quantile", "mape")
 
 
 def _plain(values: dict[str, Any]) -> dict[str, Any]:
@@ -262,6 +288,14 @@ def objective_named(
     raise ParameterError(
         f"objective={objective!r} is not known{guess}: {estimator_name} takes {', '.join(map(repr, allowed))}."
     )
+
+
+def boosting_named(boosting_type: Any) -> str:
+    """One name for each way of boosting."""
+    name = _BOOSTING_TYPES.get(boosting_type) if isinstance(boosting_type, str) else None
+    if name is None:
+        raise ParameterError(f"boosting_type={boosting_type!r} is not one of 'gbdt', 'rf', 'dart', 'goss'.")
+    return name
 
 
 def step_limit(max_delta_step: Any) -> float | None:

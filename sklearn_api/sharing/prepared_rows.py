@@ -154,8 +154,9 @@ class PreparedRows(CheckedRows):
     dataset: Dataset
     columns: Columns
     predicted: PredictedTables = field(default_factory=PredictedTables)
-    starts: dict[ObjectiveSettings, Booster] = field(default_factory=dict, compare=False)
-    """Models without trees of fits with the weights of these rows: their first scores take a pass over the target."""
+    starts: dict[tuple[ObjectiveSettings, bool], Booster] = field(default_factory=dict, compare=False)
+    """Models without trees of fits with the weights of these rows, by objective and whether they average: their first
+    scores take a pass over the target."""
 
     @property
     def n_bytes(self) -> int:
@@ -243,7 +244,7 @@ class StagedScores:
 
     def raw_scores(self, booster: Booster, table: Table, n_threads: int) -> FloatArray:
         """What `booster.raw_scores` gives, to the bit; the table is one of `PredictedTables`."""
-        nothing = (table, 0, np.repeat(booster.base_scores[:, None], table.n_rows, axis=1))
+        nothing = (table, 0, booster.nothing_added(table.n_rows))
         _, n_iterations, scores = self._scored.pop(id(table), nothing)
         if n_iterations > booster.n_iterations:
             return booster.raw_scores(table, n_threads=n_threads)
@@ -253,7 +254,7 @@ class StagedScores:
         while len(self._scored) >= _MOST_TABLES:
             self._scored.pop(next(iter(self._scored)))
         self._scored[id(table)] = (table, booster.n_iterations, scores)
-        return scores.copy()
+        return booster.averaged(scores, booster.n_iterations) if booster.averages else scores.copy()
 
 
 def _n_bytes(values: Iterable[Any]) -> int:

@@ -79,12 +79,11 @@ class ContinuedRun:
         # A function may give other first scores the next time, and weights of its own make others too.
         is_known = rows.weight is prepared.rows.weight and not callable(objective.name_or_callable)
         starts = prepared.starts if is_known else {}
-        start = so_far or starts.get(objective)
-        self.training = StagedTraining(
-            prepared.dataset, prepared.columns, rows, objective, parameters.precision, so_far=start
-        )
+        key = objective, parameters.averages
+        start = so_far or starts.get(key)
+        self.training = StagedTraining(prepared.dataset, prepared.columns, rows, objective, parameters, so_far=start)
         if start is None:
-            starts[objective] = self.training.booster
+            starts[key] = self.training.booster
         self.scores = StagedScores()
         self._parameters = _without_length(parameters)
         self._rows = rows
@@ -105,6 +104,7 @@ class WorkSharing(BaseEstimator):
     """The hooks of DMLGBM's estimators."""
 
     objective: Any
+    boosting_type: Any
     eval_metric: Any
     n_estimators: int
     random_state: Any
@@ -150,10 +150,10 @@ class WorkSharing(BaseEstimator):
     def stage_parameter(self, **fit_params: Any) -> str | None:
         """ "n_estimators" if the first k iterations of this fit are the fit with `n_estimators=k`.
 
-        They are not where early stopping, an evaluation set or a callback decides about the length, and nobody knows
-        for an objective that is a function.
+        They are not where early stopping, an evaluation set or a callback decides about the length, or later iterations
+        change earlier ones (boosting_type 'dart'), and nobody knows for an objective that is a function.
         """
-        is_prefix = not callable(self.objective) and not self._stops_early()
+        is_prefix = not callable(self.objective) and not self._stops_early() and not self._drops_trees()
         return "n_estimators" if self._is_shareable(fit_params) and is_prefix else None
 
     def why_not_shared(self, **fit_params: Any) -> str | None:
@@ -165,6 +165,8 @@ class WorkSharing(BaseEstimator):
             return "values of n_estimators are trained one by one: early stopping decides about the length of a run"
         if callable(self.objective):
             return "values of n_estimators are trained one by one: the objective is a function"
+        if self._drops_trees():
+            return "values of n_estimators are trained one by one: with boosting_type='dart' later trees change others"
         return None
 
     def prepare(self, X: Any, y: Any, **fit_params: Any) -> PreparedRows | RowsToSplit:
@@ -228,6 +230,7 @@ class WorkSharing(BaseEstimator):
         self._require_setting(prepared, parameters)
         rows, objective = prepared.training_rows(self)
         warn_of_cluster_parameters(self)
+        parameters.train.require_classes_to_draw(objective.n_classes)
         parameters = parameters.for_table(prepared.dataset.n_rows, prepared.columns)
         warn_of_unused_metric(self.eval_metric, ())
         with naming_rows(rows):
@@ -253,7 +256,9 @@ class WorkSharing(BaseEstimator):
             return None
         predicted = run.prepared.predicted
         if predicted.are_training_rows(X) and run.prepared.init_score is None and run.prepared.rows.row_numbers is None:
-            return reached.scores.copy()
+            scores = run.training.predicted(reached)
+            if scores is not None:
+                return scores
         table = predicted.table_of(X, self.handle_unknown, self._table_to_predict)
         return run.scores.raw_scores(self.booster_, table, n_threads_of(self.n_jobs))
 
@@ -274,6 +279,9 @@ class WorkSharing(BaseEstimator):
 
     def _stops_early(self) -> bool:
         return stopping_rounds(vars(self), has_sets=False) is not None
+
+    def _drops_trees(self) -> bool:
+        return isinstance(self.boosting_type, str) and self.boosting_type == "dart"
 
 
 def _draws_seeds(random_state: Any) -> bool:

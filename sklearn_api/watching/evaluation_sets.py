@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
-from dmlgbm.gbdt.objectives import ObjectiveSettings, transform
+from dmlgbm.gbdt.objectives import transform
 from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
 from dmlgbm.sklearn_api.watching.metric_functions import user_metrics
+from dmlgbm.sklearn_api.watching.scoring import WatchedModel, is_scorer
 
 # Names that mean one metric for two classes and another for more.
 _FOR_SEVERAL_CLASSES = {"logloss": "multi_logloss", "log_loss": "multi_logloss", "error": "multi_error"}
@@ -49,13 +50,9 @@ def given_sets(
     ]
 
 
-def watched_metrics(
-    eval_metric: Any,
-    objective: ObjectiveSettings,
-    eval_at: Iterable[int],
-    example: Callable[[], Rows],
-) -> list[Metric]:
+def watched_metrics(eval_metric: Any, model: WatchedModel, example: Callable[[], Rows]) -> list[Metric]:
     """The metrics to evaluate, in the order given; `example` gives rows of the first evaluation set."""
+    objective = model.objective
     if eval_metric is None:
         eval_metric = [] if objective.name == "custom" else [default_metric(objective.name)]
     elif isinstance(eval_metric, str) or callable(eval_metric):
@@ -65,13 +62,18 @@ def watched_metrics(
     n_outputs = objective.n_outputs
     metrics: dict[str, Metric] = {}
     for entry in eval_metric:
-        if callable(entry):
+        if is_scorer(entry):
+            found = [model.metric_of(entry)]
+            _require_new_names([] if isinstance(entry, str) else found, metrics)
+        elif callable(entry):
             classifies = objective.n_classes > 1
             found = user_metrics(entry, n_outputs, classifies, example())
             _require_new_names(found, metrics)
         else:
             name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
-            found = metrics_for([name], objective_alpha=objective.alpha, eval_at=eval_at)
+            alpha, constants = objective.alpha, objective.constants
+            found = metrics_for([name], objective_alpha=alpha, eval_at=model.eval_at, constants=constants)
+            model.require_fit(found)
         metrics.update((metric.name, metric) for metric in found if metric.name not in metrics)
     return list(metrics.values())
 
@@ -87,7 +89,7 @@ def on_probabilities(metric: Metric, transformation: str) -> Metric:
         probability = transform(transformation, np.atleast_2d(score))
         return metric.function(target, probability if score.ndim == 2 else probability[0], weight, group_starts)
 
-    return Metric(metric.name, function, metric.higher_is_better)
+    return replace(metric, function=function)
 
 
 def _require_new_names(found: Sequence[Metric], known: Mapping[str, Metric]) -> None:

@@ -1,20 +1,25 @@
-"""LightGBM's own callbacks, told apart by their class without importing LightGBM, as what they mean here."""
+"""LightGBM's own callbacks, told apart by their class without importing LightGBM, and callbacks that set parameters."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dmlgbm.gbdt.callbacks import Callback, TrainingState, log_evaluation, record_evaluation
+import numpy as np
+
+from dmlgbm.gbdt.callbacks import Callback, ParameterSchedule, TrainingState, log_evaluation, record_evaluation
 
 
 def translated(callbacks: Sequence[Callback], *, has_sets: bool) -> tuple[list[Callback], dict[str, Any]]:
-    """The callbacks with LightGBM's replaced by ours, and the parameters that its early stopping stands for."""
+    """The callbacks with LightGBM's replaced by ours, and the parameters that some of them stand for."""
     kept: list[Callback] = []
     parameters: dict[str, Any] = {}
     for callback in callbacks:
         kind = type(callback)
-        if kind.__module__.partition(".")[0] != "lightgbm":
+        is_lightgbms = kind.__module__.partition(".")[0] == "lightgbm"
+        if isinstance(callback, ParameterSchedule) or (is_lightgbms and kind.__name__ == "_ResetParameterCallback"):
+            parameters |= _schedule(callback)
+        elif not is_lightgbms:
             kept.append(callback)
         elif kind.__name__ == "_EarlyStoppingCallback":
             parameters |= _early_stopping(callback, has_sets=has_sets)
@@ -46,6 +51,16 @@ def _early_stopping(callback: Any, *, has_sets: bool) -> dict[str, Any]:
         "early_stopping_min_delta": delta,
         "first_metric_only": callback.first_metric_only,
     }
+
+
+def _schedule(callback: Any) -> dict[str, Any]:
+    others = sorted(callback.kwargs.keys() - {"learning_rate"})
+    if others:
+        raise ValueError(f"reset_parameter changes {', '.join(others)}, but only learning_rate can change in a fit.")
+    rates = callback.kwargs["learning_rate"]
+    if not callable(rates) and not isinstance(rates, list | tuple | np.ndarray):
+        raise TypeError(f"learning_rate of reset_parameter must be a list or a function, got {rates!r}.")
+    return {"learning_rate": rates}
 
 
 def _logging(callback: Any) -> list[Callback]:

@@ -1,4 +1,4 @@
-"""`scoring`: a scorer of scikit-learn's as the metric that early stopping watches.
+"""Scorers of scikit-learn's as metrics: that of `scoring`, which early stopping watches, and those in `eval_metric`.
 
 A scorer asks an estimator for predictions. While a model learns, the scores of the evaluation rows are known already:
 the estimator that the scorer gets predicts from these, and X is the column of row numbers. So a scorer works wherever
@@ -8,7 +8,7 @@ the rows are, and costs no prediction.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,7 @@ import numpy as np
 
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.columns import Columns
-from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
+from dmlgbm.gbdt.metrics import Metric, default_metric, is_metric, metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.sklearn_api.tables.names import did_you_mean
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
 
 LOSS = "loss"
+# Ranking metrics are refused by name where there are no queries, whatever their positions are.
+_POSITIONS_WITHOUT_QUERIES = (1,)
 
 
 def check_scoring(scoring: Any) -> None:
@@ -37,32 +39,83 @@ def check_scoring(scoring: Any) -> None:
     _scorer_named(scoring)
 
 
-def scorer_metrics(
-    estimator: Any, objective: ObjectiveSettings, columns: Columns, classes: Labels | None
-) -> list[Metric]:
-    """What `scoring` asks early stopping to watch; empty if that is left to `eval_metric`."""
-    scoring = getattr(estimator, "scoring", None)
-    if scoring is None:
-        return []
-    if isinstance(scoring, str) and scoring == LOSS:
-        if objective.name == "custom":
-            raise ValueError("scoring='loss' needs a loss, and a custom objective has none: set eval_metric instead.")
-        return metrics_for([default_metric(objective.name)], objective_alpha=objective.alpha, eval_at=())
-    scorer = _scorer_named(scoring) if isinstance(scoring, str) else scoring
-    fitted = {
-        "booster_": Booster((), np.zeros(objective.n_outputs), objective.name, columns),
-        "best_iteration_": None,
-        "n_features_in_": columns.n_features,
-        **({} if classes is None else {"classes_": classes}),
-    }
-    score = _Score(scorer, type(estimator), {**estimator.get_params(deep=False), **fitted}, classes)
-    return [Metric(_name(scoring), score, higher_is_better=True, of_raw_scores=True)]
+@dataclass(frozen=True)
+class WatchedModel:
+    """What metrics have to know of the model that learns."""
+
+    estimator: Any
+    objective: ObjectiveSettings
+    columns: Columns
+    classes: Labels | None
+
+    @property
+    def eval_at(self) -> Sequence[int]:
+        """The numbers of positions of ranking metrics."""
+        return getattr(self.estimator, "eval_at", _POSITIONS_WITHOUT_QUERIES)
+
+    def asked_by_scoring(self) -> list[Metric]:
+        """What `scoring` asks early stopping to watch; empty if that is left to `eval_metric`."""
+        scoring = getattr(self.estimator, "scoring", None)
+        if scoring is None:
+            return []
+        if isinstance(scoring, str) and scoring == LOSS:
+            if self.objective.name == "custom":
+                raise ValueError(
+                    "scoring='loss' needs a loss, and a custom objective has none: set eval_metric instead."
+                )
+            names, alpha = [default_metric(self.objective.name)], self.objective.alpha
+            return metrics_for(names, objective_alpha=alpha, eval_at=(), constants=self.objective.constants)
+        scorer = _scorer_named(scoring) if isinstance(scoring, str) else scoring
+        return [self._metric(scorer, _name(scoring))]
+
+    def metric_of(self, scorer: Any) -> Metric:
+        """The metric of a scorer in `eval_metric`, which is given as it is or by its name."""
+        found = _scorer_named(scorer) if isinstance(scorer, str) else scorer
+        asked = getattr(found, "_response_method", "predict")
+        methods = [asked] if isinstance(asked, str) else list(asked)
+        if not any(hasattr(self.estimator, method) for method in methods):
+            raise ParameterError(
+                f"eval_metric={_name(scorer)!r} needs {' or '.join(methods)}, which {type(self.estimator).__name__} "
+                "does not have: choose another metric."
+            )
+        return self._metric(found, _name(scorer))
+
+    def require_fit(self, metrics: Sequence[Metric]) -> None:
+        """Refuse metrics that are not for this model."""
+        has_queries = bool(self.estimator._needs_queries)
+        for metric in metrics:
+            metric.require(
+                n_outputs=self.objective.n_outputs, n_classes=self.objective.n_classes, has_queries=has_queries
+            )
+
+    def _metric(self, scorer: Callable[..., float], name: str) -> Metric:
+        estimator, classes = self.estimator, self.classes
+        fitted = {
+            "booster_": Booster((), np.zeros(self.objective.n_outputs), self.objective.name, self.columns),
+            "best_iteration_": None,
+            "n_features_in_": self.columns.n_features,
+            **({} if classes is None else {"classes_": classes}),
+        }
+        score = _Score(name, scorer, type(estimator), {**estimator.get_params(deep=False), **fitted}, classes)
+        return Metric(name, score, higher_is_better=True, of_raw_scores=True)
+
+
+def is_scorer(entry: Any) -> bool:
+    """Whether an entry of `eval_metric` is a scorer of scikit-learn's, or the name of one that is no metric of ours."""
+    if not isinstance(entry, str):
+        return type(entry).__module__ == "sklearn.metrics._scorer"
+    if is_metric(entry):
+        return False
+    from sklearn.metrics import get_scorer_names
+
+    return entry in get_scorer_names()
 
 
 @dataclass(frozen=True)
 class _Score:
     """A metric function: the scorer's value for an estimator that predicts the given scores."""
 
+    name: str
     scorer: Callable[..., float]
     kind: type[Any]
     state: dict[str, Any]
@@ -80,7 +133,7 @@ class _Score:
         try:
             return float(value)
         except (TypeError, ValueError):
-            raise TypeError(f"The scorer of scoring must return a number, got {value!r}.") from None
+            raise TypeError(f"The scorer {self.name!r} must return a number, got {value!r}.") from None
 
 
 def _scorer_named(name: str) -> Callable[..., float]:
@@ -93,12 +146,16 @@ def _scorer_named(name: str) -> Callable[..., float]:
 
 
 def _takes_weight(scorer: Callable[..., Any]) -> bool:
-    parameters = inspect.signature(scorer).parameters.values()
+    # A scorer of make_scorer hands weights on to its function, which may know none.
+    try:
+        parameters = inspect.signature(getattr(scorer, "_score_func", scorer)).parameters.values()
+    except ValueError:  # compiled functions may have none
+        return False
     return any(each.name == "sample_weight" or each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters)
 
 
-def _name(scoring: Any) -> str:
-    if isinstance(scoring, str):
-        return scoring
-    function = getattr(scoring, "_score_func", scoring)  # that of a scorer of make_scorer
+def _name(scorer: Any) -> str:
+    if isinstance(scorer, str):
+        return scorer
+    function = getattr(scorer, "_score_func", scorer)  # that of a scorer of make_scorer
     return str(getattr(function, "__name__", "score"))

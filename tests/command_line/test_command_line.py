@@ -132,6 +132,13 @@ def test_train_reports_one_json_object_and_text_on_stderr(folder: Path, capsys: 
     assert "task: classification, because the target is text" in captured.err
 
 
+def test_train_measures_what_eval_metric_names(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    columns = ("--drop", *NOT_FEATURES["label"].split(), "--validation-fraction", "0.2")
+    listed = ("-p", 'eval_metric=["average_precision", "mcc", "neg_log_loss"]')
+    result = json_of(capsys, "train", "data.csv", "--target", "label", "--out", "m.dml", *columns, *SMALL, *listed)
+    assert list(result["metrics"]) == ["average_precision", "mcc", "neg_log_loss"]
+
+
 def test_train_summary_and_quiet(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     train("data.csv", "number")
     out = capsys.readouterr().out

@@ -17,6 +17,7 @@ from distributed import Client, LocalCluster
 from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
 from dmlgbm.dask_backend import worker_holdings
 from tests.dask_backend.tables import in_partitions
+from tests.reference.leftovers import soon_equals
 
 
 def frame(n_rows: int = 90) -> pd.DataFrame:
@@ -42,7 +43,7 @@ def _healthy_afterwards(client: Client) -> Any:
     before = set(client.scheduler_info(n_workers=-1)["workers"])
     yield
     assert set(client.scheduler_info(n_workers=-1)["workers"]) == before
-    assert set(client.run(_kept).values()) == {(0, 0)}
+    assert soon_equals(lambda: set(client.run(_kept).values()), {(0, 0)}), client.run(_kept)
 
 
 def test_partitions_of_x_and_y_must_be_as_many() -> None:
@@ -176,6 +177,28 @@ def test_evaluation_set_lacking_a_column_is_named() -> None:
     X, y = in_partitions(frame(), 2), in_partitions(target(), 2)
     with pytest.raises(ValueError, match=r"X of eval_set\[0\] lacks the column 'b'"):
         DMLGBMClassifier(n_estimators=2).fit(X, y, eval_set=[(X[["a"]], y)])
+
+
+@pytest.mark.parametrize(
+    ("eval_metric", "message"),
+    [
+        ("f1", "eval_metric='f1' needs a classifier of two classes"),
+        ("neg_log_loss", "eval_metric='neg_log_loss' needs predict_proba, which DMLGBMRegressor does not have"),
+        ("rmsle", "eval_metric='rmsle' needs targets above -1, but the evaluation set 'valid_0' has one of -3:"),
+    ],
+)
+def test_metric_that_is_not_for_the_model_or_its_targets_is_refused(eval_metric: str, message: str) -> None:
+    watched = target() * 0.0
+    watched.iloc[[20, 70]] = [-2.0, -3.0]
+    rows, iterations = in_partitions(frame(), 3), []
+    with pytest.raises(ValueError, match=message):
+        DMLGBMRegressor(n_estimators=2, eval_metric=eval_metric).fit(
+            rows,
+            in_partitions(target(), 3),
+            eval_set=[(rows, in_partitions(watched, 3))],
+            callbacks=[lambda state: iterations.append(state.iteration)],
+        )
+    assert iterations == []
 
 
 def test_other_collections_are_refused() -> None:

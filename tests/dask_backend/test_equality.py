@@ -12,9 +12,9 @@ import numpy as np
 import pandas as pd
 import pytest
 from distributed import Client
-from sklearn.metrics import mean_absolute_error
+from sklearn.metrics import accuracy_score, make_scorer, mean_absolute_error
 
-from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor
+from dmlgbm import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, reset_parameter
 from dmlgbm.dask_backend.cluster import DaskCluster
 from tests.dask_backend.tables import N_ROWS, UNEVEN, in_partitions, mixed_frame, signal
 
@@ -84,6 +84,31 @@ def poisson_with_first_scores() -> FitCase:
     first = pd.Series(np.linspace(-0.5, 0.5, N_ROWS))
     counts = pd.Series(np.floor(np.exp(np.clip(z, -2, 2))))
     return DMLGBMRegressor(objective="poisson", n_estimators=4), {"X": X, "y": counts, "init_score": first}
+
+
+def relative_errors_with_whole_weights() -> FitCase:
+    estimator, arguments = absolute_loss_with_whole_weights()
+    return estimator.set_params(objective="mape"), {**arguments, "y": 20.0 + 3.0 * arguments["y"]}
+
+
+def expectiles_of_rows_set_aside() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMRegressor(objective="expectile", alpha=0.8, n_estimators=30, early_stopping=True)
+    return estimator.set_params(early_stopping_rounds=2, learning_rate=0.5), {"X": X, "y": pd.Series(z)}
+
+
+def unbalanced_classes() -> FitCase:
+    """Class counts are those of all partitions."""
+    X, z = frame_and_signal()
+    weight = pd.Series(np.random.default_rng(5).uniform(0.5, 2.0, N_ROWS))
+    estimator = DMLGBMClassifier(n_estimators=5, is_unbalance=True)
+    return estimator, {"X": X, "y": pd.Series(np.where(z > 1.5, "yes", "no")), "sample_weight": weight}
+
+
+def one_against_all() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMClassifier(objective="multiclassova", n_estimators=3, is_unbalance=True)
+    return estimator, {"X": X, "y": pd.Series(np.digitize(z, [0, 1, 2]))}
 
 
 def few_bins_level_by_level() -> FitCase:
@@ -194,6 +219,24 @@ def a_scorer_watched_beside_the_training_rows() -> FitCase:
     }
 
 
+def metrics_of_classes_beside_scorers() -> FitCase:
+    X, z = frame_and_signal()
+    other = mixed_frame(333, seed=9)
+    estimator = DMLGBMClassifier(
+        n_estimators=5,
+        eval_metric=[
+            *("f1_macro", "mcc", "balanced_accuracy", "auc_ovr", "auc_ovo", "average_precision", "top_2_error"),
+            *("brier", "calibration_error", "neg_log_loss", make_scorer(accuracy_score)),
+        ],
+    )
+    return estimator, {
+        "X": X,
+        "y": pd.Series(np.digitize(z, [0, 1, 2])),
+        "eval_set": [(other, pd.Series(np.digitize(signal(other, 8), [0, 1, 2])))],
+        "eval_sample_weight": [pd.Series(np.linspace(0.3, 1, 333))],
+    }
+
+
 def training_loss_of_a_model_gone_on_from() -> FitCase:
     X, z = frame_and_signal()
     arguments = {"X": X, "y": pd.Series(z)}
@@ -209,7 +252,68 @@ def training_loss_of_a_model_gone_on_from() -> FitCase:
     return estimator, {**arguments, "init_model": before}
 
 
+def random_forest_that_stops_early() -> FitCase:
+    estimator, arguments = several_evaluation_sets()
+    return estimator.set_params(boosting_type="rf", subsample=0.5, subsample_freq=1, learning_rate=0.1), arguments
+
+
+def random_forest_that_goes_on() -> FitCase:
+    X, z = frame_and_signal()
+    first = pd.Series(np.linspace(-0.5, 0.5, N_ROWS))
+    arguments = {"X": X, "y": pd.Series(z), "init_score": first}
+    estimator = DMLGBMRegressor(boosting_type="rf", n_estimators=3, colsample_bytree=0.5)
+    return estimator, {**arguments, "init_model": DMLGBMRegressor(**estimator.get_params()).fit(**arguments)}
+
+
+def dropout() -> FitCase:
+    estimator, arguments = several_evaluation_sets()
+    estimator.set_params(boosting_type="dart", n_estimators=6, skip_drop=0.2, drop_rate=0.5, early_stopping=False)
+    return estimator, arguments
+
+
+def dropout_that_goes_on() -> FitCase:
+    estimator, arguments = going_on_from_a_model()
+    return estimator.set_params(boosting_type="dart", skip_drop=0.0, drop_rate=0.5), arguments
+
+
+def one_sided_samples() -> FitCase:
+    X, z = frame_and_signal()
+    estimator = DMLGBMClassifier(boosting_type="goss", learning_rate=0.5, n_estimators=5, random_state=2)
+    return estimator, {"X": X, "y": pd.Series(np.digitize(z, [0, 1]))}
+
+
+def weights_at_random() -> FitCase:
+    X, z = frame_and_signal()
+    return DMLGBMRegressor(bootstrap_type="bayesian", n_estimators=4), {"X": X, "y": pd.Series(z)}
+
+
+def rows_by_the_size_of_gradients() -> FitCase:
+    estimator, arguments = multiclass_with_weights()
+    return estimator.set_params(bootstrap_type="mvs", subsample=0.5), arguments
+
+
+def shares_of_two_classes() -> FitCase:
+    estimator, arguments = binary()
+    estimator.set_params(pos_bagging_fraction=0.9, neg_bagging_fraction=0.4, subsample_freq=2)
+    return estimator, arguments
+
+
+def changing_rates_of_a_model_gone_on_from() -> FitCase:
+    estimator, arguments = going_on_from_a_model()
+    rates = reset_parameter(learning_rate=lambda iteration: 0.5 * 0.7**iteration)
+    return estimator, {**arguments, "callbacks": [rates]}
+
+
 CASES: list[Callable[[], FitCase]] = [
+    changing_rates_of_a_model_gone_on_from,
+    weights_at_random,
+    rows_by_the_size_of_gradients,
+    shares_of_two_classes,
+    random_forest_that_stops_early,
+    random_forest_that_goes_on,
+    dropout,
+    dropout_that_goes_on,
+    one_sided_samples,
     binary,
     multiclass_with_weights,
     partitions_of_weightless_rows,
@@ -219,6 +323,10 @@ CASES: list[Callable[[], FitCase]] = [
     regression_with_sampling,
     absolute_loss,
     poisson_with_first_scores,
+    relative_errors_with_whole_weights,
+    expectiles_of_rows_set_aside,
+    unbalanced_classes,
+    one_against_all,
     few_bins_level_by_level,
     listed_categories,
     ordered_columns,
@@ -232,6 +340,7 @@ CASES: list[Callable[[], FitCase]] = [
     several_evaluation_sets,
     going_on_from_a_model,
     a_scorer_watched_beside_the_training_rows,
+    metrics_of_classes_beside_scorers,
     training_loss_of_a_model_gone_on_from,
 ]
 

@@ -24,6 +24,7 @@ from dmlgbm.gbdt.growth.quantisation import quantise, rounding_of
 from dmlgbm.gbdt.kernels.layout import PackedGradients
 from dmlgbm.gbdt.kernels.quantise import pack_words
 from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.objectives.binary import Balance
 from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.gbdt.training import train
@@ -38,6 +39,12 @@ OBJECTIVES = {
     "binary": ObjectiveSettings("binary"),
     "multiclass": ObjectiveSettings("multiclass", n_classes=3),
     "poisson": ObjectiveSettings("poisson"),
+    "tweedie": ObjectiveSettings("tweedie"),
+    "mape": ObjectiveSettings("mape"),
+    "fair": ObjectiveSettings("fair"),
+    "expectile": ObjectiveSettings("expectile"),
+    "focal": ObjectiveSettings("focal", n_classes=2, balance=Balance(is_unbalance=True)),
+    "multiclassova": ObjectiveSettings("multiclassova", n_classes=3, balance=Balance(is_unbalance=True)),
     "lambdarank": ObjectiveSettings("lambdarank"),
 }
 EVERYTHING = {"subsample": 0.7, "subsample_freq": 2, "colsample_bytree": 0.8, "colsample_bynode": 0.6}
@@ -75,11 +82,11 @@ def sample(n_rows: int = N_ROWS, only_numbers: bool = False) -> tuple[Table, Flo
 
 
 def target_for(objective: str, signal: FloatArray) -> FloatArray:
-    if objective == "binary":
+    if objective in ("binary", "focal"):
         return (signal > 0).astype(np.float64)
-    if objective in ("multiclass", "lambdarank"):
+    if objective in ("multiclass", "multiclassova", "lambdarank"):
         return np.digitize(signal, np.quantile(signal, [0.3, 0.6])).astype(np.float64)
-    return np.floor(np.exp(0.3 * signal)) if objective == "poisson" else signal
+    return np.floor(np.exp(0.3 * signal)) if objective in ("poisson", "tweedie") else signal
 
 
 def fit(

@@ -69,7 +69,7 @@ def _threads() -> list[Model]:
 def _two_classes() -> list[Model]:
     x = _table()
     y, weight = np.where(_target(x) > 1, "yes", "no"), 1.0 + (x[:, 0] > 0)
-    watched = _classifier(eval_metric=["auc", "binary_logloss", "binary_error"], early_stopping_rounds=2)
+    watched = _classifier(eval_metric=["auc", "binary_logloss", "f1", "aucpr"], early_stopping_rounds=2)
     models = [
         _classifier().fit(x, y),
         _classifier(class_weight="balanced").fit(x, y, sample_weight=weight),
@@ -87,10 +87,12 @@ def _two_classes() -> list[Model]:
 def _several_classes() -> list[Model]:
     x = _table()
     models = [
-        _classifier(eval_metric=["multi_logloss", "multi_error"]).fit(x, _grades(x), eval_set=[(x, _grades(x))]),
+        _classifier(eval_metric=["multi_logloss", "mcc", "auc_ovr"]).fit(x, _grades(x), eval_set=[(x, _grades(x))]),
         _classifier(subsample=0.7, subsample_freq=1).fit(x, _grades(x), sample_weight=1.0 + (x[:, 0] > 0)),
+        _classifier(objective="multiclassova").fit(x, _grades(x)),
     ]
     models[0].predict_proba(x)
+    models[-1].predict_proba(x)
     return models
 
 
@@ -98,10 +100,10 @@ def _losses() -> list[Model]:
     x = _table()
     y = _target(x)
     models = []
-    for objective in ("regression", "regression_l1", "quantile", "poisson"):
-        target = np.abs(y).round() if objective == "poisson" else y
+    for objective in (*("regression", "regression_l1", "quantile", "poisson"), *("huber", "fair", "mape", "tweedie")):
+        target = np.abs(y).round() if objective in ("poisson", "tweedie") else y
         for weight in (None, 1.0 + (x[:, 0] > 0)):
-            model = _regressor(objective=objective, eval_metric=["rmse", "l1", "l2"])
+            model = _regressor(objective=objective, eval_metric=["rmse", "l1", "r2"])
             models.append(model.fit(x, target, sample_weight=weight, eval_set=[(x, target)]))
         models[-1].predict(x)
     models.append(_regressor(objective=lambda true, guess: (guess - true, np.ones_like(true))).fit(x, y))
@@ -112,7 +114,7 @@ def _ranking() -> list[Model]:
     from dmlgbm import DMLGBMRanker
 
     x = _table()
-    settings: Any = {"n_estimators": 3, "num_leaves": 9, "eval_metric": ["ndcg", "map"]}
+    settings: Any = {"n_estimators": 3, "num_leaves": 9, "eval_metric": ["ndcg", "map", "mrr", "err"]}
     groups = [70] * 10
     watched = {"eval_set": [(x, _grades(x))], "eval_group": [groups]}
     return [DMLGBMRanker(**settings).fit(x, _grades(x), group=groups, **watched)]
@@ -152,6 +154,11 @@ def _settings() -> list[Model]:
         {"grow_policy": "depthwise", "max_depth": 3},
         {"num_leaves": 400, "min_child_samples": 1},
         {"reg_alpha": 1.0, "min_split_gain": 0.1, "max_delta_step": 0.5},
+        {"boosting_type": "rf", "subsample": 0.6, "subsample_freq": 1},
+        {"boosting_type": "dart", "drop_rate": 1.0, "skip_drop": 0.0},
+        {"boosting_type": "goss", "learning_rate": 0.9},
+        {"bootstrap_type": "bayesian"},
+        {"bootstrap_type": "mvs", "subsample": 0.5},
         {"monotone_constraints": (1, *[0] * (x.shape[1] - 1))},
         {"interaction_constraints": "no_interactions"},
         {"extra_trees": True},

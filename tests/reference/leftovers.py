@@ -8,8 +8,9 @@ import os
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 _PATIENCE_SECONDS = 5.0
 
@@ -38,6 +39,14 @@ def _parent(process: Path) -> int:
         if process.name.isdecimal():
             return int((process / "stat").read_text().rpartition(")")[2].split()[1])
     return -1
+
+
+def soon_equals(measure: Callable[[], Any], wanted: Any) -> bool:
+    """Whether something becomes what is wanted: an error may be heard of before the last thread has ended."""
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while (found := measure()) != wanted and time.monotonic() < until:
+        time.sleep(0.02)
+    return bool(found == wanted)
 
 
 @contextlib.contextmanager

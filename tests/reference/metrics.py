@@ -72,3 +72,37 @@ def average_precision(labels: Sequence[int], score: Sequence[float], n_positions
         sum(relevant[: position + 1]) / (position + 1) for position in range(len(ranked)) if relevant[position]
     ]
     return sum(precisions) / min(n_relevant, len(ranked))
+
+
+def reciprocal_rank(labels: Sequence[int], score: Sequence[float], n_positions: int) -> float:
+    """One over the position of the first relevant row of one query, 0 if it is not among the first ones."""
+    ranked = sorted(range(len(labels)), key=lambda row: (-score[row], row))
+    for position, row in enumerate(ranked[:n_positions], 1):
+        if labels[row] > 0:
+            return 1.0 / position
+    return 0.0
+
+
+def expected_reciprocal_rank(labels: Sequence[int], score: Sequence[float], n_positions: int, largest: int) -> float:
+    """The expectation over where a reader of one query stops, in rational arithmetic."""
+    ranked = sorted(range(len(labels)), key=lambda row: (-score[row], row))
+    expected, reads_on = Fraction(0), Fraction(1)
+    for position, row in enumerate(ranked[:n_positions], 1):
+        satisfied = Fraction(2 ** labels[row] - 1, 2**largest)
+        expected += reads_on * satisfied / position
+        reads_on *= 1 - satisfied
+    return float(expected)
+
+
+def calibration_error(
+    probability: Sequence[float], came_true: Sequence[float], weight: Sequence[float] | None, n_bins: int
+) -> float:
+    """Row by row into bins, in rational arithmetic."""
+    weights = [Fraction(w) for w in weight] if weight is not None else [Fraction(1)] * len(probability)
+    distance = [Fraction(0)] * n_bins
+    for p, y, w in zip(probability, came_true, weights, strict=True):
+        k = 0
+        while k < n_bins - 1 and p > (k + 1) / n_bins:
+            k += 1
+        distance[k] += w * (Fraction(p) - Fraction(y))
+    return float(sum(map(abs, distance), Fraction(0)) / sum(weights))

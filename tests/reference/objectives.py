@@ -8,7 +8,10 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from tests.reference.further_losses import FURTHER_DERIVATIVES, FURTHER_LOSSES
+
 FloatArray = npt.NDArray[np.float64]
+_MEDIANS = ("regression_l1", "logcosh", "mape")
 Derivatives = tuple[FloatArray, FloatArray]
 
 
@@ -24,6 +27,11 @@ def loss(name: str, target: float, scores: Sequence[float], alpha: float) -> flo
         return math.log1p(math.exp(-score)) if target == 1.0 else math.log1p(math.exp(score))
     if name == "multiclass":
         return -math.log(softmax(scores)[int(target)])
+    if name == "multiclassova":
+        own = [1.0 if number == target else 0.0 for number in range(len(scores))]
+        return sum(loss("binary", hit, [each], alpha) for hit, each in zip(own, scores, strict=True))
+    if name in FURTHER_LOSSES:
+        return FURTHER_LOSSES[name](target, score, alpha)
     if name == "regression":
         return 0.5 * (score - target) ** 2
     if name == "regression_l1":
@@ -34,8 +42,15 @@ def loss(name: str, target: float, scores: Sequence[float], alpha: float) -> flo
 
 
 def derivatives(name: str, target: float, scores: Sequence[float], alpha: float) -> tuple[list[float], list[float]]:
-    """The gradient and hessian of one row for each output, as LightGBM defines them."""
+    """The gradient and hessian of one row for each output, as LightGBM defines them where it has the loss."""
     score = scores[0]
+    if name in FURTHER_DERIVATIVES:
+        gradient, hessian = FURTHER_DERIVATIVES[name](target, score, alpha)
+        return [gradient], [hessian]
+    if name == "multiclassova":
+        own = [1.0 if number == target else 0.0 for number in range(len(scores))]
+        pairs = [derivatives("binary", hit, [each], alpha) for hit, each in zip(own, scores, strict=True)]
+        return [gradient[0] for gradient, _ in pairs], [hessian[0] for _, hessian in pairs]
     if name == "binary":
         probability = 1.0 / (1.0 + math.exp(-score))
         return [probability - target], [probability * (1.0 - probability)]
@@ -53,6 +68,17 @@ def derivatives(name: str, target: float, scores: Sequence[float], alpha: float)
     return [math.exp(score) - target], [math.exp(score + 0.7)]
 
 
+def expectile(target: Sequence[float], weight: Sequence[float] | None, level: float) -> float:
+    """By halving the range of the targets."""
+    pairs = list(zip(target, weight or [1.0] * len(target), strict=True))
+    low, high = min(target), max(target)
+    for _ in range(200):
+        middle = 0.5 * (low + high)
+        pull = sum(w * (level if y > middle else 1.0 - level) * (y - middle) for y, w in pairs)
+        low, high = (middle, high) if pull > 0.0 else (low, middle)
+    return low
+
+
 def percentile(target: Sequence[float], weight: Sequence[float] | None, level: float) -> float:
     if weight is None:
         return float(np.quantile(target, level))
@@ -66,16 +92,21 @@ def percentile(target: Sequence[float], weight: Sequence[float] | None, level: f
 
 
 def base_scores(name: str, target: FloatArray, weight: FloatArray | None, n_classes: int, alpha: float) -> list[float]:
-    if name in ("regression_l1", "quantile"):
-        return [
-            percentile(list(target), None if weight is None else list(weight), 0.5 if name != "quantile" else alpha)
-        ]
+    if name == "mape":
+        weight = (np.ones(len(target)) if weight is None else weight) / np.maximum(np.abs(target), 1.0)
+    if name in (*_MEDIANS, "quantile"):
+        return [percentile(list(target), None if weight is None else list(weight), 0.5 if name in _MEDIANS else alpha)]
+    if name == "expectile":
+        return [expectile(list(target), None if weight is None else list(weight), alpha)]
+    if name == "multiclassova":
+        shares = [float(np.average(target == number, weights=weight)) for number in range(n_classes)]
+        return [math.log(share / (1.0 - share)) for share in shares]
     if name == "multiclass":
         return [math.log(np.average(target == number, weights=weight)) for number in range(n_classes)]
     mean = float(np.average(target, weights=weight))
-    if name == "binary":
+    if name in ("binary", "focal", "cross_entropy"):
         return [math.log(mean / (1.0 - mean))]
-    return [math.log(mean)] if name == "poisson" else [mean]
+    return [math.log(mean)] if name in ("poisson", "gamma", "tweedie") else [mean]
 
 
 def lambdarank_of_query(label: Sequence[int], score: Sequence[float], truncation_level: int) -> Derivatives:

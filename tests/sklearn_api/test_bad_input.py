@@ -325,6 +325,9 @@ def test_alias_and_parameter_that_disagree(make: Callable[[], Any]) -> None:
         ({"early_stopping_sets": []}, "early_stopping_sets is empty"),
         ({"scoring": "roc_auk"}, r"scoring='roc_auk' is no scorer of scikit-learn \(did you mean 'roc_auc'\?\)"),
         ({"alpha": 1.0}, "alpha=1.0 is out of range"),
+        ({"objective": "huber", "alpha": 0}, "alpha=0.0 is out of range: Huber's threshold must be above 0"),
+        ({"fair_c": 0.0}, "fair_c=0.0 is out of range: it must be a positive number"),
+        ({"tweedie_variance_power": 2}, "tweedie_variance_power=2.0 is out of range: it must be from 1 to less than 2"),
         ({"n_jobs": 0}, "n_jobs=0 is out of range"),
         ({"random_state": -1}, "random_state=-1 is out of range"),
         ({"verbose": 0.5}, "verbose=0.5 must be 0"),
@@ -434,3 +437,25 @@ def test_file_that_is_not_there_or_is_a_folder(tmp_path: Path) -> None:
         load_model(tmp_path / "nothing")
     with raises("is not a regular file", ModelFileError):
         load_model(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message", "kind"),
+    [
+        ({"objective": "focal"}, "objective='focal' is for two classes, but y holds 3", ValueError),
+        ({"scale_pos_weight": 2}, "scale_pos_weight=2.0 does not fit objective 'multiclass'", ParameterError),
+        ({"is_unbalance": True}, "is_unbalance=True does not fit objective 'multiclass'", ParameterError),
+        ({"is_unbalance": 1}, "is_unbalance must be True or False, got 1", TypeError),
+        ({"scale_pos_weight": None}, "scale_pos_weight must be a number, got None", TypeError),
+        ({"objective": "ova", "focal_alpha": 0.0}, "focal_alpha=0.0 is out of range", ParameterError),
+        ({"focal_gamma": -1}, "focal_gamma=-1.0 is out of range", ParameterError),
+    ],
+)
+def test_classes_that_cannot_be_balanced(parameters: dict[str, Any], message: str, kind: type[Exception]) -> None:
+    with raises(message, kind):
+        DMLGBMClassifier(**parameters).fit(X, GRADES)
+
+
+def test_relative_errors_of_small_targets_are_announced() -> None:
+    with pytest.warns(UserWarning, match="1 of 60 targets are below 1 in magnitude, and objective 'mape'"):
+        DMLGBMRegressor(objective="mape", n_estimators=1).fit(X, changed(np.full(60, 5.0), 4, 0.5))

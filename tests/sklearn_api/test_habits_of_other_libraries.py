@@ -64,7 +64,7 @@ def test_parameter_that_means_what_happens_anyway_changes_nothing(
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"boosting_type": "dart"}, "has no boosting_type='dart': trees are always boosted the usual way"),
+        ({"booster": "dart"}, "has no booster='dart': boosting_type says how trees are boosted; XGBoost's 'dart' is"),
         ({"tree_method": "exact"}, "has no tree_method='exact': splits are always found in histograms"),
         ({"verbosity": 1}, "has no verbosity=1: verbose=1 reports the metrics of every iteration"),
         ({"device": "cuda"}, "has no device='cuda': training uses the CPUs"),
@@ -81,8 +81,8 @@ def test_verbosity_and_verbose_that_disagree_are_an_error() -> None:
 
 
 def test_search_over_a_parameter_that_is_not_kept() -> None:
-    search = GridSearchCV(DMLGBMRegressor(**SMALL), {"boosting_type": ["gbdt"], "num_leaves": [3]}, cv=2)
-    assert search.fit(X, SIGNAL).best_params_ == {"boosting_type": "gbdt", "num_leaves": 3}
+    search = GridSearchCV(DMLGBMRegressor(**SMALL), {"booster": ["gbtree"], "num_leaves": [3]}, cv=2)
+    assert search.fit(X, SIGNAL).best_params_ == {"booster": "gbtree", "num_leaves": 3}
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_depth": 3}, {"min_child_samples": 7}])
@@ -249,8 +249,9 @@ def test_callbacks_of_lightgbm_do_here_what_they_do_there(capfd: pytest.CaptureF
 
 def test_callback_of_lightgbm_that_has_no_counterpart_says_so() -> None:
     lightgbm = pytest.importorskip("lightgbm")
-    with pytest.raises(TypeError, match="LightGBM's _ResetParameterCallback, which has no counterpart here"):
-        DMLGBMRegressor().fit(X, SIGNAL, callbacks=[lightgbm.reset_parameter(learning_rate=[0.1] * 100)])
+    other = type("_OtherCallback", (), {"__module__": "lightgbm.callback", "__call__": lambda self, state: None})
+    with pytest.raises(TypeError, match="LightGBM's _OtherCallback, which has no counterpart here"):
+        DMLGBMRegressor().fit(X, SIGNAL, callbacks=[other()])
     with pytest.raises(ValueError, match=r"lightgbm\.early_stopping needs an eval_set"):
         DMLGBMRegressor().fit(X, SIGNAL, callbacks=[lightgbm.early_stopping(3)])
 

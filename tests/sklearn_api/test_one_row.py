@@ -55,6 +55,8 @@ def models() -> dict[str, Any]:
         "three classes": DMLGBMClassifier(**SETTINGS).fit(FRAME, three),
         "regression": DMLGBMRegressor(**SETTINGS).fit(FRAME, SIGNAL),
         "rates": DMLGBMRegressor(objective="poisson", **SETTINGS).fit(FRAME, np.floor(np.abs(SIGNAL))),
+        "shares": DMLGBMRegressor(objective="cross_entropy", **SETTINGS).fit(FRAME, np.clip(SIGNAL, 0.0, 1.0)),
+        "one against all": DMLGBMClassifier(objective="ova", **SETTINGS).fit(FRAME, three),
         "ranking": DMLGBMRanker(**SETTINGS).fit(FRAME, three, group=[100, 200]),
         "stopped early": DMLGBMRegressor(**stopping).fit(
             FRAME, SIGNAL + noise, eval_set=(FRAME[held_out], (SIGNAL + noise[::-1])[held_out])

@@ -35,6 +35,20 @@ def classes_with_weights() -> Case:
     return estimator, table, {"y": "label", "sample_weight": "weight"}, {}
 
 
+def unbalanced_classes() -> Case:
+    X = mixed_frame()
+    table = X.assign(late=signal(X) > np.quantile(signal(X), 0.9))
+    estimator = DMLGBMClassifier(objective="focal", is_unbalance=True, n_estimators=4, num_leaves=7)
+    return estimator, table, {"y": "late"}, {}
+
+
+def relative_errors() -> Case:
+    X = mixed_frame()
+    table = X.assign(amount=20.0 + signal(X), weight=np.resize([1.0, 3.0, 2.0], N_ROWS))
+    estimator = DMLGBMRegressor(objective="mape", n_estimators=4, num_leaves=7)
+    return estimator, table, {"y": "amount", "sample_weight": "weight"}, {}
+
+
 def numbers_with_rows_set_aside() -> Case:
     X = mixed_frame()
     estimator = DMLGBMRegressor(
@@ -57,6 +71,27 @@ def queries_across_partitions() -> Case:
     return estimator, X.assign(grade=grades, query=ids), {"y": "grade", "qid": "query"}, {}
 
 
+def dropout_and_rows_of_large_gradients() -> Case:
+    X = mixed_frame()
+    estimator = DMLGBMRegressor(
+        n_estimators=5,
+        num_leaves=7,
+        boosting_type="dart",
+        skip_drop=0.0,
+        drop_rate=0.5,
+        data_sample_strategy="goss",
+        learning_rate=0.5,
+        tree_learner="feature",
+    )
+    return estimator, X.assign(target=signal(X)), {"y": "target"}, {}
+
+
+def random_forest() -> Case:
+    X = mixed_frame()
+    estimator = DMLGBMRegressor(n_estimators=3, num_leaves=7, boosting_type="rf", subsample=0.5, subsample_freq=1)
+    return estimator, X.assign(target=signal(X)), {"y": "target"}, {}
+
+
 def locally(case: Case) -> Any:
     estimator, table, purposes, more = case
     X = table.drop(columns=list(purposes.values()))
@@ -68,6 +103,10 @@ def locally(case: Case) -> Any:
     [
         classes_with_weights,
         queries_across_partitions,
+        dropout_and_rows_of_large_gradients,
+        random_forest,
+        unbalanced_classes,
+        pytest.param(relative_errors, marks=pytest.mark.slow),
         pytest.param(numbers_with_rows_set_aside, marks=pytest.mark.slow),
     ],
     ids=lambda case: case.__name__,
@@ -118,7 +157,14 @@ def test_a_scorer_decides_on_spark_as_it_does_locally(spark: Any) -> None:
     before = DMLGBMClassifier(n_estimators=15, num_leaves=7).fit(table.drop(columns="late"), table["late"])
 
     def fitted(own: Any, sets: list[Any]) -> DMLGBMClassifier:
-        model = DMLGBMClassifier(n_estimators=20, num_leaves=7, early_stopping_rounds=3, scoring="roc_auc")
+        model = DMLGBMClassifier(
+            n_estimators=20,
+            num_leaves=7,
+            early_stopping_rounds=3,
+            scoring="roc_auc",
+            first_metric_only=True,
+            eval_metric=["mcc", "average_precision", "neg_brier_score"],
+        )
         return model.fit(*own, eval_set=sets, init_model=before)
 
     frames = [(on_spark(spark, table, 2), "late"), (on_spark(spark, other, 2), "late")]
@@ -127,6 +173,8 @@ def test_a_scorer_decides_on_spark_as_it_does_locally(spark: Any) -> None:
     expected = fitted(own, [own, watched])
     assert found.booster_.to_bytes() == expected.booster_.to_bytes()
     assert (found.best_iteration_, found.best_score_) == (expected.best_iteration_, expected.best_score_)
+    assert found.evals_result_ == expected.evals_result_
+    assert list(found.best_score_["valid_1"]) == ["roc_auc", "mcc", "average_precision", "neg_brier_score"]
     assert found.best_iteration_ < found.n_iter_ < 35
     assert found.best_iteration_ == fitted(own, [watched]).best_iteration_, "the training rows are not watched"
 

@@ -198,7 +198,7 @@ def test_scoring_loss_watches_the_loss_whatever_else_is_measured() -> None:
 
 
 def test_a_scorer_that_returns_no_number_is_an_error() -> None:
-    with pytest.raises(TypeError, match=r"scorer of scoring must return a number, got None"):
+    with pytest.raises(TypeError, match=r"The scorer '<lambda>' must return a number, got None"):
         fitted(regressor(early_stopping_rounds=4, scoring=lambda estimator, rows, y: None))
 
 

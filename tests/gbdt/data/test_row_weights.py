@@ -40,6 +40,10 @@ OBJECTIVES: dict[str, Any] = {
     "regression_l1": DMLGBMRegressor(objective="regression_l1"),
     "quantile": DMLGBMRegressor(objective="quantile", alpha=0.3),
     "poisson": DMLGBMRegressor(objective="poisson"),
+    **{name: DMLGBMRegressor(objective=name) for name in ("huber", "fair", "logcosh", "expectile", "mape", "tweedie")},
+    "cross_entropy": DMLGBMRegressor(objective="cross_entropy"),
+    "focal": DMLGBMClassifier(objective="focal", scale_pos_weight=3.0),
+    "multiclassova": DMLGBMClassifier(objective="multiclassova"),
     "lambdarank": DMLGBMRanker(),
     "custom": DMLGBMRegressor(objective=squared_error),
 }
@@ -62,6 +66,11 @@ def rows_for(objective: str, seed: int = 0, n_rows: int = N_ROWS) -> tuple[pd.Da
         "binary": np.where(signal > 1, "yes", "no"),
         "multiclass": np.digitize(signal, [0.5, 1.5]),
         "poisson": np.floor(np.exp(np.clip(signal, -1, 2))),
+        "tweedie": np.floor(np.exp(np.clip(signal, -1, 2))),
+        "cross_entropy": np.clip(signal / 4.0, 0.0, 1.0),
+        "focal": np.where(signal > 1, "yes", "no"),
+        "mape": 10.0 + 2.0 * signal,
+        "multiclassova": np.digitize(signal, [0.5, 1.5]),
         "lambdarank": np.digitize(signal, [0.5, 1.5]),
     }
     return X, np.asarray(targets.get(objective, signal)), np.arange(n_rows) // (n_rows // N_QUERIES)
@@ -170,7 +179,7 @@ def test_whole_weights_predict_exactly_what_repeated_rows_do(objective: str, pre
     np.testing.assert_array_equal(found.predict(X, raw_score=True), expected.predict(X, raw_score=True))
 
 
-@pytest.mark.parametrize("objective", ["regression", "regression_l1", "quantile"])
+@pytest.mark.parametrize("objective", ["regression", "regression_l1", "quantile", "huber", "mape"])
 def test_whole_weights_are_repeated_rows_at_any_precision_where_hessians_are_constant(objective: str) -> None:
     X, y, queries = rows_for(objective, seed=6)
     weight = np.random.default_rng(7).integers(1, 4, len(X)).astype(np.float64)
@@ -193,7 +202,7 @@ def test_large_whole_weights_fill_no_field_of_a_word() -> None:
 @settings(max_examples=15, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
-    objective=st.sampled_from(["binary", "regression", "regression_l1", "poisson"]),
+    objective=st.sampled_from(["binary", "regression", "regression_l1", "poisson", "expectile", "mape"]),
     precision=st.sampled_from(["auto", "exact"]),
 )
 def test_any_small_table_with_whole_weights_is_the_table_of_repeated_rows(
@@ -208,6 +217,7 @@ def test_any_small_table_with_whole_weights_is_the_table_of_repeated_rows(
     if objective == "binary":
         y = (y > 1).astype(np.float64)
     y[:2] = [0.0, 1.0]
+    y += objective == "mape"
     options = {"max_bin": int(random.integers(2, 30)), "min_child_weight": 0.0, "precision": precision}
     estimator = estimator_for(objective, **options)
     found = fitted(estimator, X, y, None, weight).predict(X, raw_score=True)

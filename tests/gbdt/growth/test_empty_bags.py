@@ -26,7 +26,7 @@ def fitted(estimator: Any, y: Any = Y) -> tuple[Any, list[str]]:
 
 
 @pytest.mark.parametrize("n_threads", [1, 2])
-@pytest.mark.parametrize("objective", ["regression", "regression_l1", "quantile", "poisson"])
+@pytest.mark.parametrize("objective", ["regression", "regression_l1", "quantile", "poisson", "huber", "mape", "gamma"])
 def test_a_fit_whose_bags_are_all_empty_predicts_the_first_score_and_warns_once(
     objective: str, n_threads: int, tmp_path: Path
 ) -> None:

@@ -30,23 +30,27 @@ def made_table(generator: np.random.Generator) -> tuple[Table, npt.NDArray[np.fl
     return Table(columns, N_ROWS), (values[0] * values[1] > 0.0).astype(np.float64)
 
 
-@pytest.mark.parametrize("objective", ["regression", "binary", "poisson"])
+OBJECTIVES = ["regression", "binary", "poisson", "huber", "expectile", "fair", "logcosh", "tweedie", "gamma", "focal"]
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("n_threads", [1, 2])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("in_bag", [False, True])
 def test_passes_of_a_grower_are_those_of_the_loop(objective: str, n_threads: int, weighted: bool, in_bag: bool) -> None:
     generator = np.random.default_rng(3)
     table, target = made_table(generator)
+    target += objective == "gamma"
     weight = generator.uniform(0.5, 2.0, N_ROWS) if weighted else None
     loss = objective_for(ObjectiveSettings(objective), target=target, weight=weight, group_starts=None)
     parameters = TrainParameters(num_leaves=15)
     bag = np.arange(0, N_ROWS, 3, dtype=np.uint32) if in_bag else None
     with Workers(n_threads) as workers:
         dataset = bin_table(table, BinningParameters(), workers)
-        own = row_arrays(loss, generator.normal(size=(1, N_ROWS)))
+        own = row_arrays(loss, generator.normal(size=(1, N_ROWS)), parameters)
         with TreeGrower(dataset, parameters, workers, own) as grower:
             largest = grower.derive()
-            expected = row_arrays(loss, own.scores.copy())
+            expected = row_arrays(loss, own.scores.copy(), parameters)
             loss.compute_gradients(expected.scores, expected.gradients, expected.hessians, workers)
             np.testing.assert_array_equal(own.gradients, expected.gradients)
             np.testing.assert_array_equal(own.hessians, expected.hessians)
@@ -102,7 +106,7 @@ def test_a_tree_that_is_chance_is_not_added() -> None:
     parameters = TrainParameters(num_leaves=15)
     with Workers(2) as workers:
         dataset = bin_table(table, BinningParameters(), workers)
-        own = row_arrays(loss, np.zeros((1, N_ROWS)))
+        own = row_arrays(loss, np.zeros((1, N_ROWS)), parameters)
         with TreeGrower(dataset, parameters, workers, own) as grower:
             largest = grower.derive()
             quantised = quantise(

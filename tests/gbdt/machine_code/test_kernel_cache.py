@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -99,6 +100,14 @@ def warmed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def own() -> Iterator[Path]:
+    """A folder of the stranger's. Not below pytest's own: whatever starts pytest closes that to everybody else."""
+    with tempfile.TemporaryDirectory() as folder:
+        os.chown(folder, STRANGER, STRANGER)
+        yield Path(folder)
+
+
 @needs_loader
 @needs_root
 def test_user_without_home_name_and_writable_folder_compiles_in_memory_and_is_told_once() -> None:
@@ -132,15 +141,7 @@ def test_numba_in_place_works_without_a_place_on_disk_and_says_so_once() -> None
 
 @needs_loader
 @needs_root
-def test_code_in_a_folder_that_cannot_be_written_is_used_and_new_code_goes_to_the_next(
-    warmed: Path, tmp_path: Path
-) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    os.chown(own, STRANGER, STRANGER)
-    for parent in tmp_path.parents[:2]:
-        parent.chmod(parent.stat().st_mode | 0o055)
-    tmp_path.chmod(0o755)
+def test_code_in_a_folder_that_cannot_be_written_is_used_and_new_code_goes_to_the_next(warmed: Path, own: Path) -> None:
     found = as_stranger(SEARCH, NUMBA_CACHE_DIR=str(warmed), XDG_CACHE_HOME=str(own))
     assert found.stdout == f"[0, 1, 2, 3] 0 1 {own / 'dmlgbm'}\n"
     assert found.stderr == ""
@@ -152,12 +153,9 @@ def test_code_in_a_folder_that_cannot_be_written_is_used_and_new_code_goes_to_th
 
 @needs_loader
 @needs_root
-def test_code_beside_the_sources_of_a_read_only_installation_is_used(tmp_path: Path) -> None:
+def test_code_beside_the_sources_of_a_read_only_installation_is_used(tmp_path: Path, own: Path) -> None:
     without_code = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "gbdt", tmp_path / "installed" / "gbdt", ignore=without_code)
-    own = tmp_path / "own"
-    own.mkdir()
-    os.chown(own, STRANGER, STRANGER)
     sources, places = tmp_path / "installed", {"PYTHONPATH": str(tmp_path / "installed"), "XDG_CACHE_HOME": str(own)}
     assert run(COUNTS, sources=sources, **places).stdout == "[0, 1, 2, 3] 1 0 "
     assert as_stranger(COUNTS, sources, **places).stdout == "[0, 1, 2, 3] 0 1 "

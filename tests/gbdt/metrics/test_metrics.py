@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import pickle
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from hypothesis import strategies as st
 
 from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
 from dmlgbm.gbdt.metrics.exact_mean import ExactMean, MeanMetric
+from dmlgbm.gbdt.objectives.factory import OBJECTIVE_NAMES
 from tests.reference import metrics as naive
 
 FloatArray = npt.NDArray[np.float64]
@@ -24,7 +26,7 @@ N_CLASSES = 4
 EXACT = 1e-12
 POINTWISE = ["binary_logloss", "binary_error", "rmse", "l2", "l1", "quantile", "poisson"]
 MULTICLASS = ["multi_logloss", "multi_error"]
-RANKING = ["ndcg", "map"]
+RANKING = ["ndcg", "map", "mrr", "err"]
 
 
 def metric(name: str, n_positions: int = 3) -> Metric:
@@ -124,13 +126,23 @@ def test_auc_equals_the_share_of_ordered_pairs(n_rows: int, seed: int, weighted:
     assert found == pytest.approx(expected, rel=EXACT, abs=EXACT)
 
 
-@pytest.mark.parametrize(("name", "of_query"), [("ndcg", naive.ndcg), ("map", naive.average_precision)])
+@pytest.mark.parametrize(
+    ("name", "of_query"),
+    [
+        ("ndcg", naive.ndcg),
+        ("map", naive.average_precision),
+        ("mrr", naive.reciprocal_rank),
+        ("err", naive.expected_reciprocal_rank),
+    ],
+)
 @given(seed=st.integers(0, 2**32), n_positions=st.integers(1, 40), weighted=st.booleans())
 def test_ranking_equals_the_oracle(
     name: str, of_query: Callable[..., float], seed: int, n_positions: int, weighted: bool
 ) -> None:
     labels, prediction, weight, starts = ranking_sample(seed)
     queries = [slice(start, stop) for start, stop in pairwise(starts)]
+    if name == "err":
+        of_query = functools.partial(of_query, largest=int(labels.max()))
     values = [of_query(labels[query].astype(int).tolist(), prediction[query], n_positions) for query in queries]
     query_weight = [naive.mean(weight[query], None) for query in queries] if weighted else None
     found = evaluate(name, labels, prediction, weight if weighted else None, starts, n_positions)
@@ -248,6 +260,12 @@ def test_queries_without_relevant_rows_count_as_one() -> None:
     assert evaluate("map", labels, prediction, None, starts, 2) == 0.75
 
 
+def test_expected_reciprocal_rank_goes_by_the_largest_label_of_all_queries() -> None:
+    labels, prediction = np.array([1.0, 2.0, 1.0]), np.array([0.9, 0.8, 0.7])
+    # The first query stops at its first row with probability 1/4, else at its second with 3/4.
+    assert evaluate("err", labels, prediction, None, np.array([0, 2, 3])) == (0.25 + 0.75 * 0.75 / 2 + 0.25) / 2
+
+
 def test_equal_predictions_rank_in_row_order() -> None:
     starts = np.array([0, 3])
     assert evaluate("map", np.array([1.0, 0.0, 0.0]), np.zeros(3), None, starts, 1) == 1.0
@@ -260,9 +278,7 @@ def test_names_aliases_and_positions() -> None:
     assert [found.higher_is_better for found in metrics] == [False, True, True, True, True, True]
 
 
-@pytest.mark.parametrize(
-    "objective", ["binary", "multiclass", "regression", "regression_l1", "quantile", "poisson", "lambdarank"]
-)
+@pytest.mark.parametrize("objective", OBJECTIVE_NAMES)
 def test_every_objective_has_a_default_metric(objective: str) -> None:
     assert metrics_for([default_metric(objective)], objective_alpha=ALPHA, eval_at=[1])
 

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from dmlgbm.collectives.joining.launch import run_processes
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.objectives.binary import Balance
 from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
 from dmlgbm.gbdt.ranks.rank import RankData, RankTask, train_rank
 from tests.reference.rank_fits import Deal, Fit, even_deal, every_kind_of_column, over_ranks, random_deal
@@ -25,6 +26,16 @@ OBJECTIVES = {
     "regression_l1": ObjectiveSettings("regression_l1"),
     "quantile": ObjectiveSettings("quantile", alpha=0.8),
     "poisson": ObjectiveSettings("poisson"),
+    "huber": ObjectiveSettings("huber"),
+    "fair": ObjectiveSettings("fair"),
+    "logcosh": ObjectiveSettings("logcosh"),
+    "expectile": ObjectiveSettings("expectile"),
+    "mape": ObjectiveSettings("mape"),
+    "gamma": ObjectiveSettings("gamma"),
+    "tweedie": ObjectiveSettings("tweedie"),
+    "cross_entropy": ObjectiveSettings("cross_entropy"),
+    "focal": ObjectiveSettings("focal", n_classes=2, balance=Balance(is_unbalance=True)),
+    "multiclassova": ObjectiveSettings("multiclassova", n_classes=3, balance=Balance(is_unbalance=True)),
     "lambdarank": ObjectiveSettings("lambdarank"),
     "custom": ObjectiveSettings(lambda target, score: (score - target, np.ones_like(score))),
 }
@@ -34,6 +45,30 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "depthwise": {"grow_policy": "depthwise", "max_depth": 5},
     "fast": {"precision": "fast"},
     "exact": {"precision": "exact", "reg_alpha": 0.1, "reg_lambda": 1.0},
+    "forest": {"boosting_type": "rf", "subsample": 0.6, "subsample_freq": 1, "n_estimators": 4},
+    "dropout": {"boosting_type": "dart", "skip_drop": 0.2, "drop_rate": 0.5, "n_estimators": 6},
+    "one-sided": {"data_sample_strategy": "goss", "learning_rate": 0.7, "n_estimators": 4},
+    "dropout of one-sided samples": {
+        "boosting_type": "dart",
+        "xgboost_dart_mode": True,
+        "uniform_drop": True,
+        "skip_drop": 0.0,
+        "drop_rate": 0.5,
+        "data_sample_strategy": "goss",
+        "learning_rate": 0.7,
+        "n_estimators": 5,
+    },
+    "bayesian": {"bootstrap_type": "bayesian", "bagging_temperature": 0.7},
+    "mvs": {"bootstrap_type": "mvs", "subsample": 0.4},
+    "changing rates": {"learning_rates": (0.5, 0.05, 0.2, 0.3), "n_estimators": 4},
+    "dropout with changing rates": {
+        "boosting_type": "dart",
+        "xgboost_dart_mode": True,
+        "skip_drop": 0.0,
+        "drop_rate": 0.6,
+        "learning_rates": (0.5, 0.05, 0.2, 0.3, 0.1),
+        "n_estimators": 5,
+    },
     "ordered": {"monotone_constraints": (1, -1, 1, *[0] * 4, -1, *[0] * 22)},
     "ordered loosely": {
         "monotone_constraints": (-1, 1, 0, 1, *[0] * 6, *[1] * 20),
@@ -70,6 +105,11 @@ def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int
         "binary": noisy > 0,
         "multiclass": np.digitize(noisy, [-1.0, 1.0]),
         "poisson": random.poisson(np.exp(0.3 * signal)),
+        "gamma": np.exp(0.3 * noisy),
+        "tweedie": random.poisson(np.exp(0.3 * signal)),
+        "cross_entropy": np.clip(0.5 + 0.2 * noisy, 0.0, 1.0),
+        "focal": noisy > 1.5,
+        "multiclassova": np.digitize(noisy, [-1.0, 1.0]),
         "lambdarank": np.clip(np.round(noisy), 0, 4),
     }
     starts = np.append(np.arange(0, n_rows, 20), n_rows) if objective == "lambdarank" else None
@@ -117,7 +157,7 @@ def test_every_objective(objective: str, n_ranks: int, mode: str) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("options", SETTINGS)
-@pytest.mark.parametrize("objective", ["binary", "multiclass", "quantile"])
+@pytest.mark.parametrize("objective", ["binary", "multiclass", "quantile", "mape"])
 def test_every_setting(objective: str, options: str, mode: str) -> None:
     random = np.random.default_rng(5)
     weight = random.integers(0, 3, N_ROWS) * random.random(N_ROWS)
@@ -132,10 +172,18 @@ def test_smoothed_leaves(mode: str) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_ranks_without_rows_and_empty_parts(mode: str) -> None:
-    fit = make_fit("quantile", SETTINGS["sampled"], weight=np.random.default_rng(1).random(N_ROWS))
+@pytest.mark.parametrize("options", ["sampled", "dropout of one-sided samples"])
+def test_ranks_without_rows_and_empty_parts(options: str, mode: str) -> None:
+    fit = make_fit("quantile", SETTINGS[options], weight=np.random.default_rng(1).random(N_ROWS))
     deal = Deal(4, [0, 0, 700, 700, 1500, N_ROWS, N_ROWS], [0, 3, 2, 1, 3, 3])
     check_equal(fit, deal, tree_learner=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_shares_of_two_classes(mode: str) -> None:
+    shares = {"pos_bagging_fraction": 0.9, "neg_bagging_fraction": 0.3, "subsample_freq": 2, "n_estimators": 4}
+    fit = make_fit("binary", shares)
+    check_equal(fit, random_deal(np.random.default_rng(4), N_ROWS, 3, 7), tree_learner=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -156,6 +204,14 @@ def test_nothing_to_split(mode: str) -> None:
 def test_first_scores_of_the_user(mode: str) -> None:
     fit = make_fit("binary", {}, init_score=np.random.default_rng(2).normal(size=(1, N_ROWS)))
     check_equal(fit, even_deal(N_ROWS, 3), tree_learner=mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_weights_of_relative_errors_have_one_unit_everywhere(mode: str) -> None:
+    """Targets of one rank are a million times those of another."""
+    fit = make_fit("mape", {})
+    target = (20.0 + fit.rows.target) * np.geomspace(1.0, 1e6, N_ROWS)
+    check_equal(replace(fit, rows=replace(fit.rows, target=target)), even_deal(N_ROWS, 3), tree_learner=mode)
 
 
 @pytest.mark.parametrize("mode", MODES)

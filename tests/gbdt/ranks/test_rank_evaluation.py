@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,19 +14,35 @@ from dmlgbm.gbdt.callbacks import TrainingState
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric, metrics_for
 from dmlgbm.gbdt.ranks.rank import RankData, train_rank
-from tests.gbdt.ranks.test_rank_equality import make_fit
+from tests.gbdt.ranks.test_rank_equality import SETTINGS, make_fit
 from tests.reference.rank_fits import Deal, Fit, even_deal, every_kind_of_column, over_ranks
 
 N_ROWS, N_WATCHED = 900, 331
 METRICS = {
-    "binary": ["binary_logloss", "binary_error", "auc", "rmse"],
-    "multiclass": ["multi_logloss", "multi_error"],
-    "regression": ["rmse", "l2", "l1", "quantile"],
-    "lambdarank": ["ndcg", "map"],
+    "binary": [
+        *("binary_logloss", "binary_error", "auc", "rmse", "average_precision", "aucpr", "accuracy", "f1", "f1_macro"),
+        *("balanced_accuracy", "mcc", "brier", "calibration_error"),
+    ],
+    "multiclass": [
+        *(
+            "multi_logloss",
+            "multi_error",
+            "auc_ovr",
+            "auc_ovo",
+            "average_precision",
+            "accuracy",
+            "f1_macro",
+            "f1_micro",
+        ),
+        *("f1_weighted", "balanced_accuracy", "mcc", "brier", "calibration_error", "top_2_error"),
+    ],
+    "regression": ["rmse", "l2", "l1", "quantile", "pinball@0.1", "r2"],
+    "poisson": ["poisson", "rmsle"],
+    "lambdarank": ["ndcg", "map", "mrr", "err", "ndcg@7"],
 }
 
 
-def watched_fit(objective: str, weighted: bool, **options: object) -> Fit:
+def watched_fit(objective: str, weighted: bool, **options: Any) -> Fit:
     fit = make_fit(objective, {"n_estimators": 6, "learning_rate": 0.4, **options}, n_rows=N_ROWS)
     other = make_fit(objective, {}, seed=1, n_rows=N_WATCHED)
     weight = np.random.default_rng(0).random(N_WATCHED) if weighted else None
@@ -47,6 +64,60 @@ def deal_for(fit: Fit, n_ranks: int) -> Deal:
 @pytest.mark.parametrize("objective", METRICS)
 def test_metrics_are_those_of_a_local_fit(objective: str, weighted: bool, mode: str) -> None:
     fit = watched_fit(objective, weighted)
+    expected = fit.locally()
+    for result in over_ranks(fit, deal_for(fit, 3), tree_learner=mode):
+        assert result.evaluations == expected.evaluations
+        assert result.booster.to_bytes() == expected.booster.to_bytes()
+
+
+@pytest.mark.parametrize("n_watched", [1, 5])
+def test_ranks_without_watched_rows_know_the_metrics_too(n_watched: int) -> None:
+    for objective in ("binary", "multiclass", "poisson", "regression"):
+        fit = watched_fit(objective, True, n_estimators=2)
+        few = [EvaluationSet.whole("few", one.parts[0].rows.slice(0, n_watched)) for one in fit.evaluation_sets[:1]]
+        fit = replace(fit, evaluation_sets=tuple(few))
+        expected = fit.locally().evaluations
+        for result in over_ranks(fit, even_deal(N_ROWS, 3)):
+            np.testing.assert_equal(result.evaluations, expected)  # some are NaN
+
+
+def test_targets_for_which_a_metric_has_no_value_are_refused_before_training() -> None:
+    fit = watched_fit("regression", False)
+    metrics = metrics_for(["rmsle"], objective_alpha=0.9, eval_at=[])
+    lowest = float(fit.evaluation_sets[0].parts[0].rows.target.min())
+    iterations: list[int] = []
+    message = f"'rmsle' needs targets above -1, but the evaluation set 'one' has one of {lowest:g}:"
+    with pytest.raises(ValueError, match=message):
+        over_ranks(
+            replace(fit, metrics=tuple(metrics)),
+            even_deal(N_ROWS, 3),
+            callbacks=[lambda state: iterations.append(state.iteration)],
+        )
+    assert iterations == []
+
+
+@pytest.mark.parametrize("n_ranks", [1, 3])
+@pytest.mark.parametrize(
+    ("objective", "name"),
+    [("binary", "average_precision"), ("multiclass", "f1_macro"), ("regression", "r2"), ("lambdarank", "err")],
+)
+def test_ranks_stop_early_where_a_local_fit_does(objective: str, name: str, n_ranks: int) -> None:
+    options = {"n_estimators": 40, "early_stopping_rounds": 2, "learning_rate": 0.8}
+    fit = watched_fit(objective, True, **options)
+    metrics = tuple(metrics_for([name], objective_alpha=0.9, eval_at=[3]))
+    fit = replace(fit, metrics=metrics, evaluation_sets=fit.evaluation_sets[:1])
+    expected = fit.locally()
+    assert expected.best_iteration is not None
+    assert expected.stop_reason is not None
+    for result in over_ranks(fit, deal_for(fit, n_ranks)):
+        assert (result.best_iteration, result.stop_reason) == (expected.best_iteration, expected.stop_reason)
+        assert result.evaluations == expected.evaluations
+
+
+@pytest.mark.parametrize("mode", ["data", "feature"])
+@pytest.mark.parametrize("options", ["forest", "dropout", "one-sided"])
+def test_metrics_in_every_way_of_boosting_are_those_of_a_local_fit(options: str, mode: str) -> None:
+    fit = watched_fit("binary", True, **SETTINGS[options])
     expected = fit.locally()
     for result in over_ranks(fit, deal_for(fit, 3), tree_learner=mode):
         assert result.evaluations == expected.evaluations

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.ranks.rank import Checkpoint, CountedIteration, RankData
 from dmlgbm.gbdt.ranks.run_so_far import RunSoFar
 from tests.gbdt.ranks.test_rank_equality import SETTINGS, deal_at_queries, make_fit
+from tests.gbdt.ranks.test_rank_evaluation import watched_fit
 from tests.reference.rank_fits import Fit, even_deal, every_kind_of_column, over_ranks, random_deal
 
 N_ROWS = 1_201
@@ -38,6 +40,36 @@ def test_resuming_after_any_iteration_changes_nothing(objective: str, mode: str)
     for checkpoint in known:
         resumed = over_ranks(fit, deal, resume=checkpoint, tree_learner=mode)
         assert {result.booster.to_bytes() for result in resumed} == {undisturbed.booster.to_bytes()}
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("mode", ["data", "feature", "voting"])
+@pytest.mark.parametrize("options", ["forest", "dropout", "one-sided", "dropout with changing rates"])
+def test_resuming_in_every_way_of_boosting_changes_nothing(options: str, mode: str) -> None:
+    fit = watched_fit("multiclass", weighted=False, **SETTINGS[options])
+    n_rows = fit.rows.n_rows
+    deal = random_deal(np.random.default_rng(0), n_rows, 2, 5)
+    known, undisturbed = checkpoints_of(fit, deal, tree_learner=mode)
+    for checkpoint in known[1:-1]:
+        others = deal if mode == "voting" else random_deal(np.random.default_rng(7), n_rows, 3, 4)
+        for result in over_ranks(fit, others, resume=checkpoint, tree_learner=mode):
+            assert result.booster.to_bytes() == undisturbed.booster.to_bytes()
+            assert result.evaluations == undisturbed.evaluations
+
+
+def test_the_client_puts_together_the_model_of_a_run_with_dropout() -> None:
+    fit = make_fit("multiclass", SETTINGS["dropout"], n_rows=N_ROWS)
+    client = RunSoFar(fit.parameters, None, [])
+    shorter = []
+    results = over_ranks(fit, even_deal(N_ROWS, 2), on_iteration=lambda report: shorter.append(added(client, report)))
+    assert client.result().booster.to_bytes() == results[0].booster.to_bytes()
+    four = replace(fit, parameters=replace(fit.parameters, n_estimators=4))
+    assert shorter[3] == four.locally().booster.to_bytes()
+
+
+def added(client: RunSoFar, report: CountedIteration) -> bytes:
+    client.add(report)
+    return client.booster_so_far().to_bytes()
 
 
 def test_resuming_with_the_rows_dealt_anew() -> None:
