@@ -81,7 +81,8 @@ def smoothed_steps(
 ) -> LeafSteps:
     """The steps drawn to what the leaves' parents would give out, which is in units of the tree."""
     leaves = grown.nodes[grown.leaves]
-    own_share = leaves["count"] / (leaves["count"] + np.where(leaves["depth"] > 0, path_smooth, 0.0))
+    counts = np.maximum(leaves["count"], 1)  # a bag may be empty
+    own_share = counts / (counts + np.where(leaves["depth"] > 0, path_smooth, 0.0))
     of_parents = rate * output_unit * leaves["parent_output"]
     values = steps.values * own_share + of_parents * (1.0 - own_share)
     return LeafSteps(np.clip(values, -rate * largest_step, rate * largest_step), steps.hessians)

@@ -36,6 +36,10 @@ OBJECTIVES = {
     "poisson": ObjectiveSettings("poisson"),
     "binary": ObjectiveSettings("binary"),
     "multiclass": ObjectiveSettings("multiclass", n_classes=3),
+    "multiclassova": ObjectiveSettings("multiclassova", n_classes=3),
+    "huber": ObjectiveSettings("huber"),
+    "mape": ObjectiveSettings("mape"),
+    "tweedie": ObjectiveSettings("tweedie"),
 }
 N_CONSTRAINED = 2
 DIRECTIONS = (1, -1, 0, 0)
@@ -62,11 +66,11 @@ def against_the_constraints(random: np.random.Generator, values: FloatArray, obj
     filled = np.nan_to_num(values)
     signal = np.sin(3 * filled[:, 0]) + filled[:, 1] * filled[:, 2] / 3 + (filled[:, 3] == 2)
     noisy = signal + 0.5 * random.normal(size=len(values))
-    if objective == "poisson":
+    if objective in ("poisson", "tweedie"):
         return random.poisson(np.exp(signal)).astype(np.float64)
     if objective == "binary":
         return (noisy > 0).astype(np.float64)
-    return np.digitize(noisy, [-0.5, 0.5]).astype(np.float64) if objective == "multiclass" else noisy
+    return np.digitize(noisy, [-0.5, 0.5]).astype(np.float64) if objective.startswith("multiclass") else noisy
 
 
 def pairs(random: np.random.Generator, n_pairs: int) -> Iterator[tuple[int, FloatArray, FloatArray]]:
@@ -133,6 +137,26 @@ def test_no_fit_is_out_of_order(seed: int, n_rows: int, objective: str, options:
     weight = random.choice([0.0, 0.3, 1.0, 2.0], n_rows) if seed % 2 else None
     model = fitted(random, n_rows, objective, n_estimators=4, more=(weight,), **options)
     assert violations(model, random, 300) == 0
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("objective", ["regression", "quantile", "binary"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        {"boosting_type": "dart", "skip_drop": 0.0, "drop_rate": 0.5},
+        {"boosting_type": "rf", "subsample": 0.6, "subsample_freq": 1},
+        {"data_sample_strategy": "goss", "learning_rate": 0.5},
+        {"bootstrap_type": "bayesian"},
+        {"learning_rates": (0.5, 0.1, 0.8, 0.3, 0.2, 0.9, 0.1, 0.1, 0.1, 0.1)},
+    ],
+    ids=str,
+)
+def test_no_way_of_boosting_is_out_of_order(objective: str, way: dict[str, Any]) -> None:
+    random = np.random.default_rng(7)
+    model = fitted(random, 3000, objective, min_child_samples=5, **way)
+    assert max(tree.n_nodes for tree in model.trees) > 10
+    assert violations(model, random, 20_000) == 0
 
 
 def test_without_constraints_the_same_rows_are_out_of_order() -> None:

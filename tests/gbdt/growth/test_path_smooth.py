@@ -49,6 +49,13 @@ def test_heavier_smoothing_keeps_leaves_nearer_to_the_mean() -> None:
     assert spreads[3] < 0.3 * spreads[0]
 
 
+def test_a_tree_without_rows_adds_nothing() -> None:
+    with pytest.warns(UserWarning, match="subsample"):
+        model = DMLGBMRegressor(n_estimators=3, path_smooth=5.0, subsample=1e-9, subsample_freq=1).fit(X[:50], Y[:50])
+    assert np.ptp(model.predict(X)) == 0.0
+    assert np.isfinite(model.predict(X)).all()
+
+
 def test_threads_do_not_change_the_model() -> None:
     x = RANDOM.normal(size=(40_001, 6))
     options: dict[str, Any] = {"n_estimators": 3, "num_leaves": 60, "path_smooth": 7.0, "feature_contri": [0.5] * 6}

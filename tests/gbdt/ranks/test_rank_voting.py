@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from dmlgbm.gbdt.data.table import NumericColumn
 from dmlgbm.gbdt.kernels.voting_parallel import elect
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.objectives import transform
@@ -41,6 +42,19 @@ def test_splits_keep_the_rules_for_all_rows() -> None:
     fit = make_fit("regression", {"min_child_samples": 60, "num_leaves": 63})
     for tree in over_ranks(fit, even_deal(N_ROWS, 4), tree_learner="voting", top_k=2)[0].booster.trees:
         assert tree.leaf_count.min() >= 60
+
+
+@pytest.mark.parametrize("method", ["basic", "intermediate"])
+def test_votes_keep_scores_in_order(method: str) -> None:
+    fit = make_fit("quantile", {"monotone_constraints": (-1, *[0] * 29), "monotone_constraints_method": method})
+    booster = over_ranks(fit, even_deal(N_ROWS, 3), tree_learner="voting", top_k=3)[0].booster
+    table = fit.rows.table
+    lower, upper = (
+        replace(table, columns=(NumericColumn(np.full(N_ROWS, value)), *table.columns[1:])) for value in (-0.4, 0.7)
+    )
+    # The signal rises with this column.
+    change = booster.raw_scores(upper) - booster.raw_scores(lower)
+    assert np.all(change <= 0)
 
 
 def test_most_votes_win_then_better_positions_then_lower_features() -> None:
