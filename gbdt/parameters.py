@@ -210,10 +210,11 @@ class TrainParameters:
             _require(0 <= getattr(self, name) <= 1, name, getattr(self, name), "between 0 and 1")
         _require(self.drop_seed is None or self.drop_seed >= 0, "drop_seed", self.drop_seed, "None or at least 0")
         draws_rows = self.weighs_rows or self.draws_classes or (self.subsample < 1.0 and self.subsample_freq > 0)
-        if self.averages and not draws_rows and self.colsample_bytree >= 1.0 and self.colsample_bynode >= 1.0:
+        draws_splits = self.colsample_bytree < 1.0 or self.colsample_bynode < 1.0 or self.extra_trees
+        if self.averages and not draws_rows and not draws_splits:
             raise ParameterError(
                 "boosting_type='rf' without sampling would grow the same tree every time: set subsample below 1 and "
-                "subsample_freq=1, or colsample_bytree or colsample_bynode below 1."
+                "subsample_freq=1, or colsample_bytree or colsample_bynode below 1, or extra_trees=True."
             )
         if self.averages and self.learning_rates is not None:
             raise ParameterError(

@@ -86,6 +86,22 @@ def test_trees_of_a_forest_do_not_know_of_one_another() -> None:
     assert len({tree.threshold.tobytes() for tree in forest.trees}) == 6
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"extra_trees": True},
+        {"colsample_bynode": 0.5},
+        {"bootstrap_type": "bayesian"},
+        {"bootstrap_type": "mvs", "subsample": 0.5},
+        {"data_sample_strategy": "goss"},
+    ],
+    ids=str,
+)
+def test_whatever_makes_trees_differ_makes_a_forest(options: dict[str, Any]) -> None:
+    forest = DMLGBMRegressor(**SMALL, boosting_type="rf", **options).fit(X, TARGET).booster_
+    assert len({tree.threshold.tobytes() for tree in forest.trees}) == 6
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_nothing_depends_on_threads(mode: str) -> None:
     table, target = np.tile(X, (60, 1)), np.tile(TARGET, 60)
