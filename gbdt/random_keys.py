@@ -17,6 +17,7 @@ class Purpose(IntEnum):
     ROW_SAMPLE = 3
     TREE_FEATURES = 4
     NODE_FEATURES = 5
+    GRADIENTS = 6
 
 
 def random_key(seed: int, purpose: Purpose, *numbers: int) -> np.uint64:

@@ -18,7 +18,7 @@ from dmlgbm.sklearn_api.fitting import CheckedFit
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
-from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
+from dmlgbm.sklearn_api.parameters.values import gains_of_labels, objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import RankPredictions
 from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.holdout import Split, split_groups
@@ -32,16 +32,23 @@ from dmlgbm.sklearn_api.rows.targets import (
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 from dmlgbm.sklearn_api.watching.evaluation_sets import given_sets
 
+_OBJECTIVES = ("lambdarank", "rank_xendcg", "pairwise")
+
 
 @documented
 class DMLGBMRanker(RankPredictions, BoostedTrees):
-    """Gradient-boosted trees that rank the rows of a query (LambdaRank).
+    """Gradient-boosted trees that rank the rows of a query.
+
+    Objectives: "lambdarank" (pairs of rows by what they matter for NDCG, the default), "rank_xendcg" (cross entropy of
+    a query's scores and drawn relevances), "pairwise" (RankNet, all pairs alike), or a function.
 
     Targets are grades of relevance: 0 for an irrelevant row, then 1, 2, ... The rows of a query follow one another.
     """
 
     eval_at: Sequence[int]
     lambdarank_truncation_level: int
+    lambdarank_norm: bool
+    label_gain: Sequence[float] | None
 
     _needs_queries = True
 
@@ -95,6 +102,8 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         checkpoint_dir: str | os.PathLike[str] | None = None,
         eval_at: Sequence[int] = (1, 2, 3, 4, 5),
         lambdarank_truncation_level: int = 30,
+        lambdarank_norm: bool = True,
+        label_gain: Sequence[float] | None = None,
     ) -> None: ...
 
     def fit(
@@ -142,15 +151,20 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         prediction = np.asarray(self.predict(X))
         n_rows = len(prediction)
         starts = group_boundaries(group, qid, n_rows)
-        (metric,) = metrics_for(["ndcg"], objective_alpha=0.0, eval_at=[n_rows])
+        gains = gains_of_labels(self.label_gain)
+        (metric,) = metrics_for(["ndcg"], objective_alpha=0.0, eval_at=[n_rows], label_gain=gains)
         return float(
             metric.function(numeric_target(y, n_rows), prediction, weight_vector(sample_weight, n_rows), starts)
         )
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
-        name = objective_named(self.objective, ("lambdarank",), "lambdarank", type(self).__name__)
+        name = objective_named(self.objective, _OBJECTIVES, "lambdarank", type(self).__name__)
         return ObjectiveSettings(
-            name, truncation_level=int(self.lambdarank_truncation_level), max_delta_step=step_limit(self.max_delta_step)
+            name,
+            truncation_level=int(self.lambdarank_truncation_level),
+            normalised_pairs=bool(self.lambdarank_norm),
+            label_gain=gains_of_labels(self.label_gain),
+            max_delta_step=step_limit(self.max_delta_step),
         )
 
     def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:

@@ -12,7 +12,7 @@ _MOST_CLASSES_OF_NUMBERS = 20
 _TASK_OF_OBJECTIVE: dict[str, TaskName] = {
     **dict.fromkeys(("binary", "multiclass", "log_loss"), "classification"),
     **dict.fromkeys(("regression", "regression_l1", "quantile", "poisson"), "regression"),
-    "lambdarank": "ranking",
+    **dict.fromkeys(("lambdarank", "rank_xendcg", "pairwise"), "ranking"),
 }
 
 

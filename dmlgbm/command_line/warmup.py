@@ -123,8 +123,9 @@ def _ranking() -> None:
     features, target = _rows()
     grades = (target > -0.3).astype("int64") + (target > 0.4)
     groups = [_QUERY_ROWS] * (_N_ROWS // _QUERY_ROWS)
-    for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
-        dmlgbm.DMLGBMRanker(**_SMALL, n_jobs=1, eval_metric=["ndcg", "map"]).fit(
+    weight = 1.0 + (features[:, 0] > 0)
+    for objective, sample_weight in (("lambdarank", None), ("lambdarank", weight), ("rank_xendcg", None)):
+        dmlgbm.DMLGBMRanker(objective=objective, **_SMALL, n_jobs=1, eval_metric=["ndcg", "map"]).fit(
             features,
             grades,
             group=groups,

@@ -31,6 +31,7 @@ from dmlgbm.gbdt.growth.tree_request import TreeRequest
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.objectives import Objective
 from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.random_keys import Purpose, random_key
 from dmlgbm.gbdt.threads import Workers
 
 FloatArray = npt.NDArray[np.float64]
@@ -125,7 +126,8 @@ class BoostingRun:
         """Grow the trees of one iteration (counted from 0 over the whole model) and add them to the scores."""
         self._largest = self._first_grower.derive() if self._n_growers == 1 else None
         if self._largest is None:
-            self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers)
+            key = random_key(self.parameters.seed, Purpose.GRADIENTS, iteration)
+            self._loss.compute_gradients(self.scores, self._gradients, self._hessians, self._workers, key)
         if len(self._weightless):
             # Rows that count no time must not say how fine the steps of the others are.
             self._gradients[:, self._weightless] = 0.0

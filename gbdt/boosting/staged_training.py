@@ -58,7 +58,7 @@ class StagedTraining:
         """Start from nothing, or from the trees that an earlier run over the same rows has grown."""
         self._dataset = dataset
         self._rows = rows
-        self._loss = loss_over(rows, objective, precision)
+        self._loss = loss_over(rows, objective, precision, dataset.segments)
         start = so_far or empty_model(self._loss, columns, first_scores=rows.init_score is None)
         scores = np.repeat(start.base_scores[:, None], dataset.n_rows, axis=1)
         if rows.init_score is not None:

@@ -1,4 +1,4 @@
-"""LambdaRank's gradients, one query at a time.
+"""Gradients of pairs of rows, LambdaRank's and RankNet's, one query at a time.
 
 The one idea: rows of a query are brought into the order of their scores first; then the row at each of the first
 positions meets all rows behind it. Sums run in that order, whatever thread the query falls to.
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dmlgbm.gbdt.kernels.compiler import kernel
+from dmlgbm.gbdt.kernels.compiler import inlined, kernel
 from dmlgbm.gbdt.kernels.elementwise_math import exp, log
 from dmlgbm.gbdt.kernels.sorting import order_by_key
 
@@ -65,13 +65,25 @@ def inverse_ideal_gains(
         inverse_ideal[query] = 1.0 / ideal if ideal > 0.0 else 0.0
 
 
+@inlined
+def _wrongness(gap: float, distance: float) -> float:
+    """The probability, by the scores, that the pair belongs the other way round."""
+    return 1.0 / (1.0 + exp(distance if gap > 0.0 else -distance))
+
+
 @kernel
 def _add_pairs_of_position(
-    position: int, size: int, inverse_ideal: float, by_distance: bool, discount: FloatArray, scratch: FloatArray
+    position: int,
+    size: int,
+    inverse_ideal: float,
+    by_distance: bool,
+    all_alike: bool,
+    discount: FloatArray,
+    scratch: FloatArray,
 ) -> float:
     """Add the pairs of one position with all positions behind it; returns the sum of their lambdas, each counted twice.
 
-    A pair of equal labels has a gap of zero and adds nothing, which saves a branch.
+    A pair of equal gains has a gap of zero and adds nothing, which saves a branch.
     """
     own_score, own_gain, own_discount = scratch[_SCORE, position], scratch[_GAIN, position], discount[position]
     # Slices count from zero: the compiler makes vector code only of loops that cannot meet a negative index.
@@ -81,16 +93,26 @@ def _add_pairs_of_position(
     pair_lambda, pair_hessian = scratch[_PAIR_LAMBDA, behind], scratch[_PAIR_HESSIAN, behind]
     distance_factor = 1.0 if by_distance else 0.0
     distance_offset = _SMALLEST_DISTANCE if by_distance else 1.0
-    for other in range(score.size):
-        gap = own_gain - gain[other]
-        distance = own_score - score[other]
-        change = abs(gap) * (own_discount - discounts[other]) * inverse_ideal
-        change /= distance_offset + distance_factor * distance
-        wrong = 1.0 / (1.0 + exp(distance if gap > 0.0 else -distance))
-        pair_lambda[other] = wrong * change if gap > 0.0 else -wrong * change
-        pair_hessian[other] = wrong * (1.0 - wrong) * change
-        lambdas[other] += pair_lambda[other]
-        hessians[other] += pair_hessian[other]
+    if all_alike:
+        for other in range(score.size):
+            gap = own_gain - gain[other]
+            wrong = _wrongness(gap, own_score - score[other])
+            weight = 1.0 if gap != 0.0 else 0.0
+            pair_lambda[other] = wrong * weight if gap > 0.0 else -wrong * weight
+            pair_hessian[other] = wrong * (1.0 - wrong) * weight
+            lambdas[other] += pair_lambda[other]
+            hessians[other] += pair_hessian[other]
+    else:
+        for other in range(score.size):
+            gap = own_gain - gain[other]
+            distance = own_score - score[other]
+            change = abs(gap) * (own_discount - discounts[other]) * inverse_ideal
+            change /= distance_offset + distance_factor * distance
+            wrong = _wrongness(gap, distance)
+            pair_lambda[other] = wrong * change if gap > 0.0 else -wrong * change
+            pair_hessian[other] = wrong * (1.0 - wrong) * change
+            lambdas[other] += pair_lambda[other]
+            hessians[other] += pair_hessian[other]
     own_lambda, own_hessian, total = 0.0, 0.0, 0.0
     for other in range(score.size):
         own_lambda += pair_lambda[other]
@@ -102,16 +124,18 @@ def _add_pairs_of_position(
 
 
 @kernel
-def lambdarank_gradients(
+def pair_gradients(
     queries: Queries,
     n_positions: int,
+    normalised: bool,
+    all_alike: bool,
     score: FloatArray,
     first_query: int,
     stop_query: int,
     gradients: SingleArray,
     hessians: SingleArray,
 ) -> None:
-    """Write the gradients and hessians of the rows of some queries."""
+    """Write the gradients and hessians of the rows of some queries; pairs count `all_alike`, or by what NDCG gains."""
     gain, weight, discount = queries.gain, queries.weight, queries.discount
     group_starts, inverse_ideal = queries.group_starts, queries.inverse_ideal
     largest = 0
@@ -134,10 +158,12 @@ def lambdarank_gradients(
             scratch[_HESSIAN, position] = 0.0
         total = 0.0
         if inverse_ideal[query] > 0.0:
-            by_distance = scratch[_SCORE, 0] != scratch[_SCORE, size - 1]
+            by_distance = normalised and scratch[_SCORE, 0] != scratch[_SCORE, size - 1]
             for position in range(min(n_positions, size - 1)):
-                total += _add_pairs_of_position(position, size, inverse_ideal[query], by_distance, discount, scratch)
-        factor = log(1.0 + total) / (_LN2 * total) if total > 0.0 else 1.0
+                total += _add_pairs_of_position(
+                    position, size, inverse_ideal[query], by_distance, all_alike, discount, scratch
+                )
+        factor = log(1.0 + total) / (_LN2 * total) if normalised and total > 0.0 else 1.0
         for position in range(size):
             row = start + order[position]
             row_factor = factor * weight[row] if weight.size > 0 else factor

@@ -49,7 +49,7 @@ _ROW_METRICS: dict[str, MetricFunction] = {
     "poisson": RowMean("poisson", row_losses.poisson_deviance),
 }
 
-_RANKING_METRICS: dict[str, QueryScore] = {"ndcg": ranking.ndcg, "map": ranking.average_precision}
+_RANKING_METRICS = ("ndcg", "map")
 
 _ALIASES = {
     "binary": "binary_logloss",
@@ -71,7 +71,7 @@ _ALIASES = {
     "regression_l1": "l1",
     "pinball": "quantile",
     "mean_poisson_deviance": "poisson",
-    "lambdarank": "ndcg",
+    **dict.fromkeys(("lambdarank", "rank_xendcg", "xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "ndcg"),
     "mean_average_precision": "map",
 }
 
@@ -85,6 +85,8 @@ _DEFAULTS = {
     "quantile": "quantile",
     "poisson": "poisson",
     "lambdarank": "ndcg",
+    "pairwise": "ndcg",
+    "rank_xendcg": "ndcg",
 }
 
 
@@ -93,10 +95,17 @@ def default_metric(objective: str) -> str:
     return _DEFAULTS[objective]
 
 
-def metrics_for(names: Iterable[str], *, objective_alpha: float, eval_at: Iterable[int]) -> list[Metric]:
+def metrics_for(
+    names: Iterable[str],
+    *,
+    objective_alpha: float,
+    eval_at: Iterable[int],
+    label_gain: tuple[float, ...] | None = None,
+) -> list[Metric]:
     """The metrics of the given names or aliases, each once, in the given order.
 
-    `objective_alpha` is the level of "quantile"; `eval_at` are the numbers of positions of "ndcg" and "map".
+    `objective_alpha` is the level of "quantile"; `eval_at` are the numbers of positions of "ndcg" and "map", and
+    `label_gain` what labels gain in "ndcg".
     """
     positions = list(dict.fromkeys(eval_at))
     metrics = []
@@ -109,15 +118,15 @@ def metrics_for(names: Iterable[str], *, objective_alpha: float, eval_at: Iterab
         elif name == "auc":
             metrics.append(Metric(name, area_under_curve, higher_is_better=True))
         else:
-            metrics.extend(_at_positions(name, positions))
+            score = partial(ranking.ndcg, label_gain=label_gain) if name == "ndcg" else ranking.average_precision
+            metrics.extend(_at_positions(name, score, positions))
     return metrics
 
 
-def _at_positions(name: str, positions: list[int]) -> list[Metric]:
+def _at_positions(name: str, score: QueryScore, positions: list[int]) -> list[Metric]:
     for position in positions:
         if position < 1:
             raise ValueError(f"eval_at must hold whole numbers of positions from 1 on, got {position}")
-    score = _RANKING_METRICS[name]
     return [Metric(f"{name}@{k}", QueryMean(f"{name}@{k}", score, k), higher_is_better=True) for k in positions]
 
 

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.row_numbers import Segment, whole_table
 from dmlgbm.gbdt.data.row_weights import RowWeights, settled_weights
 from dmlgbm.gbdt.objectives.custom import Custom, ObjectiveFunction, count_arguments
 from dmlgbm.gbdt.objectives.multiclass import Multiclass
 from dmlgbm.gbdt.objectives.pointwise import AbsoluteError, Binary, Poisson, Quantile, SquaredError
 from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, Objective
-from dmlgbm.gbdt.objectives.ranking import LambdaRank
+from dmlgbm.gbdt.objectives.ranking import CrossEntropy, LambdaRank, Pairwise
 from dmlgbm.gbdt.parameters import ParameterError
 
 _CONSTANT_HESSIANS = ("regression", "regression_l1", "quantile")
-OBJECTIVE_NAMES = ("binary", "multiclass", "regression", "regression_l1", "quantile", "poisson", "lambdarank")
+OBJECTIVE_NAMES = (
+    *("binary", "multiclass", "regression", "regression_l1", "quantile", "poisson"),
+    *("lambdarank", "pairwise", "rank_xendcg"),
+)
 
 
 @dataclass(frozen=True)
@@ -28,6 +33,8 @@ class ObjectiveSettings:
     n_classes: int = 1
     alpha: float = 0.9
     truncation_level: int = 30
+    normalised_pairs: bool = True
+    label_gain: tuple[float, ...] | None = None  # of labels 0, 1, ...; None for 2^l - 1
     max_delta_step: float | None = None
 
     def __post_init__(self) -> None:
@@ -57,14 +64,16 @@ def objective_for(
     weight: FloatArray | None,
     group_starts: IntArray | None,
     most_repeated_rows: float = 0,
+    segments: Sequence[Segment] | None = None,
     exchange: Exchange = ALONE,
 ) -> Objective:
     """The objective over these rows, and those that other processes hold.
 
-    `n_classes` matters to "multiclass" and functions, `alpha` to "quantile", `truncation_level` to "lambdarank", and
-    `group_starts`, the first row of each query and then the number of rows, to "lambdarank" and functions. Weights that
-    are whole numbers stand for repeated rows up to `most_repeated_rows` of them, and always where hessians
-    would be constant without them, which saves their rounding.
+    `n_classes` matters to "multiclass" and functions, `alpha` to "quantile", `truncation_level` to "lambdarank" and
+    "pairwise", `segments`, the rows' numbers (without, they are all rows), to "rank_xendcg", and `group_starts`, the
+    first row of each query and then the number of rows, to all that rank and to functions. Weights that are whole
+    numbers stand for repeated rows up to `most_repeated_rows` of them, and always where hessians would be constant
+    without them, which saves their rounding.
     """
     target = np.ascontiguousarray(target, np.float64)
     weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
@@ -77,7 +86,9 @@ def objective_for(
     else:
         most = math.inf if settings.name_or_callable in _CONSTANT_HESSIANS else most_repeated_rows
         weights = settled_weights(weight, exchange, most_repeated_rows=most)
-        objective = _named(settings, target, weights, group_starts, exchange)
+        if segments is None:
+            segments = whole_table(len(target))
+        objective = _named(settings, target, weights, group_starts, segments, exchange)
     if settings.max_delta_step is not None:
         objective.largest_step = settings.max_delta_step or NO_LARGEST_STEP
     return objective
@@ -88,6 +99,7 @@ def _named(
     target: FloatArray,
     weights: RowWeights,
     group_starts: IntArray | None,
+    segments: Sequence[Segment],
     exchange: Exchange,
 ) -> Objective:
     match settings.name_or_callable:
@@ -103,8 +115,12 @@ def _named(
             return Quantile(target, weights, exchange, settings.alpha)
         case "poisson":
             return Poisson(target, weights, exchange)
-        case "lambdarank":
-            return LambdaRank(target, weights, group_starts, settings.truncation_level)
+        case "lambdarank" | "pairwise" as name:
+            kind = LambdaRank if name == "lambdarank" else Pairwise
+            pairs = settings.truncation_level, settings.normalised_pairs, settings.label_gain
+            return kind(target, weights, group_starts, *pairs)
+        case "rank_xendcg":
+            return CrossEntropy(target, weights, group_starts, segments)
     raise ParameterError(
         f"objective={settings.name_or_callable!r} is not one of {', '.join(map(repr, OBJECTIVE_NAMES))} or a function."
     )

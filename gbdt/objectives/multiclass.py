@@ -53,7 +53,7 @@ class Multiclass:
         return None
 
     def compute_gradients(
-        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers, noise_key: np.uint64
     ) -> None:
         target = self._target
         weight = self.weights.in_derivatives

@@ -136,7 +136,7 @@ def train_rank(
         rows = _same_kind_everywhere(data.rows, exchange, task.objective.n_outputs)
         replicated = task.tree_learner == "feature" and not exchange.alone
         with _naming_global_rows(data.segments):
-            start = task.initial_model or _empty_model(task, rows, exchange)
+            start = task.initial_model or _empty_model(task, rows, data.segments, exchange)
         scores = _first_scores(rows, start, task.initial_model)
         add_trees(data.dataset, finished.trees, scores)
         dataset = data.dataset
@@ -146,7 +146,7 @@ def train_rank(
             scores, dataset = rows.init_score, exchange_columns(dataset, exchange)
         row_exchange: Exchange = ALONE if replicated else exchange
         with _naming_global_rows(dataset.segments):
-            loss = loss_over(rows, task.objective, task.parameters.precision, row_exchange)
+            loss = loss_over(rows, task.objective, task.parameters.precision, dataset.segments, row_exchange)
         check_outputs(start, loss)
         grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
         arrays = row_arrays(loss, scores)
@@ -170,8 +170,8 @@ def _naming_global_rows(segments: Sequence[Segment]) -> Iterator[None]:
         raise RowError(error.subject, global_row_number(segments, error.row), error.problem) from None
 
 
-def _empty_model(task: RankTask, rows: Rows, exchange: Exchange) -> Booster:
-    loss = loss_over(rows, task.objective, task.parameters.precision, exchange)
+def _empty_model(task: RankTask, rows: Rows, segments: Sequence[Segment], exchange: Exchange) -> Booster:
+    loss = loss_over(rows, task.objective, task.parameters.precision, segments, exchange)
     return empty_model(loss, task.columns, first_scores=rows.init_score is None)
 
 

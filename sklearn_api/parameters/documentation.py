@@ -89,7 +89,18 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
     "alpha": ("float", "The level of objective 'quantile'."),
     "eval_at": ("tuple of int", "Positions of the metrics 'ndcg' and 'map'."),
-    "lambdarank_truncation_level": ("int", "Positions whose pairs objective 'lambdarank' looks at."),
+    "lambdarank_truncation_level": (
+        "int",
+        "Positions whose pairs with the rows behind them objectives 'lambdarank' and 'pairwise' look at.",
+    ),
+    "lambdarank_norm": (
+        "bool",
+        "Damping of queries with many wrong pairs and, with 'lambdarank', of pairs whose scores lie far apart.",
+    ),
+    "label_gain": (
+        "list of float or None",
+        "Gain of each label from 0 on, for objective 'lambdarank' and metric 'ndcg'; None for 2^label - 1.",
+    ),
 }
 
 FIT_ARGUMENTS: dict[str, tuple[str, str]] = {

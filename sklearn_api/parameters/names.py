@@ -45,6 +45,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "n_jobs": ("nthread", "num_threads", "n_threads", "num_thread", "thread_count"),
     "alpha": ("quantile", "quantile_alpha"),
     "eval_at": ("ndcg_eval_at", "ndcg_at"),
+    "lambdarank_norm": ("lambdarank_normalization",),
 }
 
 

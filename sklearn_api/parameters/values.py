@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.objectives.ranking import checked_gains
 from dmlgbm.gbdt.parameters import BinningParameters, ParameterError, TrainParameters, names_of
 from dmlgbm.gbdt.system.cores import available_threads
 from dmlgbm.sklearn_api.tables.names import did_you_mean
@@ -36,7 +37,7 @@ _NUMBERS = (
     *("early_stopping_min_delta", "worker_timeout"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
-_FLAGS = ("first_metric_only", "warm_start")
+_FLAGS = ("first_metric_only", "warm_start", "lambdarank_norm")
 _CHOICES = {
     "handle_unknown": ("missing", "error"),
     "importance_type": ("split", "gain"),
@@ -57,6 +58,8 @@ OBJECTIVE_ALIASES = {
     **dict.fromkeys(("quantile", "reg:quantileerror"), "quantile"),
     **dict.fromkeys(("poisson", "count:poisson"), "poisson"),
     **dict.fromkeys(("lambdarank", "rank:ndcg"), "lambdarank"),
+    **dict.fromkeys(("pairwise", "rank:pairwise"), "pairwise"),
+    **dict.fromkeys(("rank_xendcg", "xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "rank_xendcg"),
 }
 
 
@@ -130,7 +133,7 @@ def check_types(parameters: Mapping[str, Any]) -> None:
         raise TypeError(f'early_stopping must be True, False or "auto", got {asked!r}.')
     check_scoring(parameters.get("scoring"))
     for name in _FLAGS:
-        if not isinstance(parameters[name], bool | np.bool_):
+        if not isinstance(parameters.get(name, False), bool | np.bool_):
             raise TypeError(f"{name} must be True or False, got {parameters[name]!r}.")
     for name, choices in _CHOICES.items():
         value = parameters[name]
@@ -162,6 +165,7 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     positions = parameters.get("eval_at", ())
     if not isinstance(positions, Sequence | np.ndarray) or not all(is_whole_number(position) for position in positions):
         raise TypeError(f"eval_at must be a list of whole numbers of positions, got {positions!r}.")
+    gains_of_labels(parameters.get("label_gain"))
     verbose = parameters["verbose"]
     if not isinstance(verbose, bool) and not is_whole_number(verbose):
         raise ParameterError(
@@ -229,6 +233,15 @@ def step_limit(max_delta_step: Any) -> float | None:
     if max_delta_step is not None and not is_number(max_delta_step):
         raise TypeError(f"max_delta_step must be None or a number, got {max_delta_step!r}.")
     return None if max_delta_step is None else float(max_delta_step)
+
+
+def gains_of_labels(label_gain: Any) -> tuple[float, ...] | None:
+    """What each label gains; None for 2^l - 1."""
+    if label_gain is None:
+        return None
+    if not isinstance(label_gain, Sequence | np.ndarray) or not all(is_number(gain) for gain in label_gain):
+        raise TypeError(f"label_gain must be None or a list of numbers, the gain of each label, got {label_gain!r}.")
+    return checked_gains(list(label_gain))
 
 
 @dataclass(frozen=True)

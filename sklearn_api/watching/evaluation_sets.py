@@ -71,7 +71,9 @@ def watched_metrics(
             _require_new_names(found, metrics)
         else:
             name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
-            found = metrics_for([name], objective_alpha=objective.alpha, eval_at=eval_at)
+            found = metrics_for(
+                [name], objective_alpha=objective.alpha, eval_at=eval_at, label_gain=objective.label_gain
+            )
         metrics.update((metric.name, metric) for metric in found if metric.name not in metrics)
     return list(metrics.values())
 

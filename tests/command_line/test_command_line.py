@@ -118,6 +118,12 @@ def test_ranking_by_a_column_of_queries(folder: Path, table: Any, capsys: pytest
     assert (result["task"], result["features"]) == ("ranking", 4)
     assert set(result["metrics"]) == {f"ndcg@{position}" for position in range(1, 6)}
     assert isinstance(dmlgbm.load_model("m.dml"), dmlgbm.DMLGBMRanker)
+    settings = ("-p", "objective=rank:pairwise", "-p", "label_gain=[0, 1, 2, 4, 8]", "-p", "lambdarank_norm=false")
+    assert json_of(capsys, *options, *settings)["task"] == "ranking"
+    parameters = dmlgbm.load_model("m.dml").get_params()
+    assert parameters["objective"] == "rank:pairwise"
+    assert list(parameters["label_gain"]) == [0, 1, 2, 4, 8]
+    assert parameters["lambdarank_norm"] is False
 
 
 def test_train_reports_one_json_object_and_text_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -118,6 +118,16 @@ def ranking_by_sizes() -> FitCase:
     return DMLGBMRanker(n_estimators=3), {"X": X, "y": pd.Series(np.digitize(z, [0, 1])), "group": sizes}
 
 
+def ranking_by_cross_entropy() -> FitCase:
+    estimator, arguments = ranking_by_ids()
+    return estimator.set_params(objective="rank_xendcg"), arguments
+
+
+def ranking_with_gains_of_labels() -> FitCase:
+    estimator, arguments = ranking_early_stopping_on_queries_set_aside()
+    return estimator.set_params(label_gain=[0, 1, 2, 3], lambdarank_norm=False), arguments
+
+
 def early_stopping_on_rows_set_aside() -> FitCase:
     X, z = frame_and_signal()
     labels = pd.Series(np.digitize(z, [0.5, 1.5]))
@@ -209,6 +219,8 @@ CASES: list[Callable[[], FitCase]] = [
     plain_array,
     ranking_by_ids,
     ranking_by_sizes,
+    ranking_by_cross_entropy,
+    ranking_with_gains_of_labels,
     early_stopping_on_rows_set_aside,
     regression_early_stopping_on_rows_set_aside,
     ranking_early_stopping_on_queries_set_aside,

@@ -39,6 +39,7 @@ OBJECTIVES = {
     "multiclass": ObjectiveSettings("multiclass", n_classes=3),
     "poisson": ObjectiveSettings("poisson"),
     "lambdarank": ObjectiveSettings("lambdarank"),
+    "rank_xendcg": ObjectiveSettings("rank_xendcg"),
 }
 EVERYTHING = {"subsample": 0.7, "subsample_freq": 2, "colsample_bytree": 0.8, "colsample_bynode": 0.6}
 
@@ -77,7 +78,7 @@ def sample(n_rows: int = N_ROWS, only_numbers: bool = False) -> tuple[Table, Flo
 def target_for(objective: str, signal: FloatArray) -> FloatArray:
     if objective == "binary":
         return (signal > 0).astype(np.float64)
-    if objective in ("multiclass", "lambdarank"):
+    if objective in ("multiclass", "lambdarank", "rank_xendcg"):
         return np.digitize(signal, np.quantile(signal, [0.3, 0.6])).astype(np.float64)
     return np.floor(np.exp(0.3 * signal)) if objective == "poisson" else signal
 
@@ -98,7 +99,7 @@ def fit(
         target_for(objective, signal),
         weight if weighted else None,
         init_score,
-        np.arange(0, n_rows + 1, 25) if objective == "lambdarank" else None,
+        np.arange(0, n_rows + 1, 25) if objective in ("lambdarank", "rank_xendcg") else None,
     )
     return train(
         TrainParameters(**(options | EVERYTHING | changes)),

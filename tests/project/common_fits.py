@@ -115,7 +115,10 @@ def _ranking() -> list[Model]:
     settings: Any = {"n_estimators": 3, "num_leaves": 9, "eval_metric": ["ndcg", "map"]}
     groups = [70] * 10
     watched = {"eval_set": [(x, _grades(x))], "eval_group": [groups]}
-    return [DMLGBMRanker(**settings).fit(x, _grades(x), group=groups, **watched)]
+    return [
+        DMLGBMRanker(objective=objective, **settings).fit(x, _grades(x), group=groups, **watched)
+        for objective in ("lambdarank", "pairwise", "rank_xendcg")
+    ]
 
 
 def _categories() -> list[Model]:

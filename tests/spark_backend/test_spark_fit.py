@@ -41,7 +41,7 @@ def queries_across_partitions() -> Case:
     sizes = np.resize([3, 17, 1, 40, 260], N_ROWS)
     ids = np.repeat(np.arange(N_ROWS), sizes)[:N_ROWS]
     grades = np.clip(np.round(signal(X)), 0, 4).astype(int)
-    estimator = DMLGBMRanker(n_estimators=4, num_leaves=7, tree_learner="data")
+    estimator = DMLGBMRanker(objective="rank_xendcg", n_estimators=4, num_leaves=7, tree_learner="data")
     return estimator, X.assign(grade=grades, query=ids), {"y": "grade", "qid": "query"}, {}
 
 

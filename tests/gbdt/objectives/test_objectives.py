@@ -20,9 +20,11 @@ SingleArray = npt.NDArray[np.float32]
 ALPHA = 0.7
 N_CLASSES = 4
 SINGLE = 2e-7
+NOISE_KEY = np.uint64(0xFEDCBA9876543210)
 POINTWISE = ["binary", "regression", "regression_l1", "quantile", "poisson"]
 BY_ROW = [*POINTWISE, "multiclass"]
-NAMES = [*BY_ROW, "lambdarank"]
+RANKING = ["lambdarank", "pairwise", "rank_xendcg"]
+NAMES = [*BY_ROW, *RANKING]
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
 
 
@@ -38,7 +40,7 @@ def derivatives(objective: Objective, score: FloatArray, n_threads: int = 1) -> 
     gradients = np.full(score.shape, np.nan, np.float32)
     hessians = np.full((score.shape[0], 0 if objective.constant_hessian else score.shape[1]), np.nan, np.float32)
     with Workers(n_threads) as workers:
-        objective.compute_gradients(score, gradients, hessians, workers)
+        objective.compute_gradients(score, gradients, hessians, workers, NOISE_KEY)
     return gradients, hessians
 
 
@@ -49,7 +51,7 @@ def sample(name: str, n_rows: int, weighted: bool = False) -> tuple[FloatArray, 
     score = random.normal(size=(N_CLASSES if name == "multiclass" else 1, n_rows)) * 3.0
     if name == "binary":
         return random.integers(0, 2, n_rows).astype(float), weight, score
-    if name in ("multiclass", "lambdarank"):
+    if name == "multiclass" or name in RANKING:
         return random.integers(0, N_CLASSES, n_rows).astype(float), weight, np.round(score, 1)
     if name == "poisson":
         return random.poisson(2.0, n_rows).astype(float), weight, score
@@ -155,7 +157,7 @@ def test_transform() -> None:
     raw = random.normal(size=(1, 300)) * 5.0
     np.testing.assert_allclose(transform("binary", raw), 1.0 / (1.0 + np.exp(-raw)), 1e-14)
     np.testing.assert_allclose(transform("poisson", raw), np.exp(raw), 1e-14)
-    for name in ("regression", "regression_l1", "quantile", "lambdarank", "custom"):
+    for name in ("regression", "regression_l1", "quantile", *RANKING, "custom"):
         assert transform(name, raw) is raw
     raw = random.normal(size=(N_CLASSES, 300)) * 5.0
     expected = np.array([naive.softmax(list(scores)) for scores in raw.T]).T
@@ -256,7 +258,7 @@ def test_bad_input_is_named(name: Any, target: list[float], options: dict[str, A
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", [*BY_ROW, "lambdarank"])
 def test_first_step_matches_lightgbm(name: str) -> None:
     """A single leaf of rate 1 shows LightGBM's first score; two leaves by sign of x show the sums of gradients."""
     lightgbm = pytest.importorskip("lightgbm")

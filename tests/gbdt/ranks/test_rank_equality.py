@@ -25,7 +25,9 @@ OBJECTIVES = {
     "regression_l1": ObjectiveSettings("regression_l1"),
     "quantile": ObjectiveSettings("quantile", alpha=0.8),
     "poisson": ObjectiveSettings("poisson"),
-    "lambdarank": ObjectiveSettings("lambdarank"),
+    "lambdarank": ObjectiveSettings("lambdarank", normalised_pairs=False, label_gain=(0.0, 1.0, 2.0, 3.0, 10.0)),
+    "pairwise": ObjectiveSettings("pairwise"),
+    "rank_xendcg": ObjectiveSettings("rank_xendcg"),
     "custom": ObjectiveSettings(lambda target, score: (score - target, np.ones_like(score))),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -37,6 +39,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")
+RANKING = ("lambdarank", "pairwise", "rank_xendcg")
 
 
 def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int = N_ROWS, **more: Any) -> Fit:
@@ -48,9 +51,9 @@ def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int
         "binary": noisy > 0,
         "multiclass": np.digitize(noisy, [-1.0, 1.0]),
         "poisson": random.poisson(np.exp(0.3 * signal)),
-        "lambdarank": np.clip(np.round(noisy), 0, 4),
+        **dict.fromkeys(RANKING, np.clip(np.round(noisy), 0, 4)),
     }
-    starts = np.append(np.arange(0, n_rows, 20), n_rows) if objective == "lambdarank" else None
+    starts = np.append(np.arange(0, n_rows, 20), n_rows) if objective in RANKING else None
     parameters = TrainParameters(**({"n_estimators": 3, "num_leaves": 15} | options))
     target = np.asarray(targets.get(objective, noisy), np.float64)
     rows = Rows(table, target, weight, init_score, starts)
@@ -88,7 +91,7 @@ def test_the_table_has_every_kind_of_storage() -> None:
 def test_every_objective(objective: str, n_ranks: int, mode: str) -> None:
     fit = make_fit(objective, {})
     deal = random_deal(np.random.default_rng(n_ranks), N_ROWS, n_ranks, 6)
-    if objective == "lambdarank":
+    if objective in RANKING:
         deal = deal_at_queries(fit, n_ranks)
     check_equal(fit, deal, tree_learner=mode)
 
@@ -178,7 +181,7 @@ def test_real_processes(n_ranks: int, mode: str) -> None:
     n_rows=st.integers(50, 1500),
     n_ranks=st.integers(1, 4),
     n_parts=st.integers(1, 9),
-    objective=st.sampled_from([name for name in OBJECTIVES if name not in ("lambdarank", "custom")]),
+    objective=st.sampled_from([name for name in OBJECTIVES if name not in (*RANKING, "custom")]),
     options=st.sampled_from(list(SETTINGS)),
     weighted=st.booleans(),
     mode=st.sampled_from(MODES),
