@@ -66,20 +66,21 @@ def inverse_ideal_gains(
 
 
 @inlined
-def _wrongness(gap: float, distance: float) -> float:
-    """The probability, by the scores, that the pair belongs the other way round."""
-    return 1.0 / (1.0 + exp(distance if gap > 0.0 else -distance))
+def _settle_position(position: int, pair_lambda: FloatArray, pair_hessian: FloatArray, scratch: FloatArray) -> float:
+    """Give one position its part in its pairs; returns the sum of their lambdas, each counted twice."""
+    own_lambda, own_hessian, total = 0.0, 0.0, 0.0
+    for other in range(pair_lambda.size):
+        own_lambda += pair_lambda[other]
+        own_hessian += pair_hessian[other]
+        total += 2.0 * abs(pair_lambda[other])
+    scratch[_LAMBDA, position] -= own_lambda
+    scratch[_HESSIAN, position] += own_hessian
+    return total
 
 
 @kernel
 def _add_pairs_of_position(
-    position: int,
-    size: int,
-    inverse_ideal: float,
-    by_distance: bool,
-    all_alike: bool,
-    discount: FloatArray,
-    scratch: FloatArray,
+    position: int, size: int, inverse_ideal: float, by_distance: bool, discount: FloatArray, scratch: FloatArray
 ) -> float:
     """Add the pairs of one position with all positions behind it; returns the sum of their lambdas, each counted twice.
 
@@ -93,34 +94,37 @@ def _add_pairs_of_position(
     pair_lambda, pair_hessian = scratch[_PAIR_LAMBDA, behind], scratch[_PAIR_HESSIAN, behind]
     distance_factor = 1.0 if by_distance else 0.0
     distance_offset = _SMALLEST_DISTANCE if by_distance else 1.0
-    if all_alike:
-        for other in range(score.size):
-            gap = own_gain - gain[other]
-            wrong = _wrongness(gap, own_score - score[other])
-            weight = 1.0 if gap != 0.0 else 0.0
-            pair_lambda[other] = wrong * weight if gap > 0.0 else -wrong * weight
-            pair_hessian[other] = wrong * (1.0 - wrong) * weight
-            lambdas[other] += pair_lambda[other]
-            hessians[other] += pair_hessian[other]
-    else:
-        for other in range(score.size):
-            gap = own_gain - gain[other]
-            distance = own_score - score[other]
-            change = abs(gap) * (own_discount - discounts[other]) * inverse_ideal
-            change /= distance_offset + distance_factor * distance
-            wrong = _wrongness(gap, distance)
-            pair_lambda[other] = wrong * change if gap > 0.0 else -wrong * change
-            pair_hessian[other] = wrong * (1.0 - wrong) * change
-            lambdas[other] += pair_lambda[other]
-            hessians[other] += pair_hessian[other]
-    own_lambda, own_hessian, total = 0.0, 0.0, 0.0
     for other in range(score.size):
-        own_lambda += pair_lambda[other]
-        own_hessian += pair_hessian[other]
-        total += 2.0 * abs(pair_lambda[other])
-    scratch[_LAMBDA, position] -= own_lambda
-    scratch[_HESSIAN, position] += own_hessian
-    return total
+        gap = own_gain - gain[other]
+        distance = own_score - score[other]
+        change = abs(gap) * (own_discount - discounts[other]) * inverse_ideal
+        change /= distance_offset + distance_factor * distance
+        wrong = 1.0 / (1.0 + exp(distance if gap > 0.0 else -distance))
+        pair_lambda[other] = wrong * change if gap > 0.0 else -wrong * change
+        pair_hessian[other] = wrong * (1.0 - wrong) * change
+        lambdas[other] += pair_lambda[other]
+        hessians[other] += pair_hessian[other]
+    return _settle_position(position, pair_lambda, pair_hessian, scratch)
+
+
+@kernel
+def _add_even_pairs_of_position(position: int, size: int, scratch: FloatArray) -> float:
+    """The same for pairs that all weigh one."""
+    own_score, own_gain = scratch[_SCORE, position], scratch[_GAIN, position]
+    behind = slice(position + 1, size)
+    score, gain = scratch[_SCORE, behind], scratch[_GAIN, behind]
+    lambdas, hessians = scratch[_LAMBDA, behind], scratch[_HESSIAN, behind]
+    pair_lambda, pair_hessian = scratch[_PAIR_LAMBDA, behind], scratch[_PAIR_HESSIAN, behind]
+    for other in range(score.size):
+        gap = own_gain - gain[other]
+        distance = own_score - score[other]
+        weight = 1.0 if gap != 0.0 else 0.0
+        wrong = 1.0 / (1.0 + exp(distance if gap > 0.0 else -distance))
+        pair_lambda[other] = wrong * weight if gap > 0.0 else -wrong * weight
+        pair_hessian[other] = wrong * (1.0 - wrong) * weight
+        lambdas[other] += pair_lambda[other]
+        hessians[other] += pair_hessian[other]
+    return _settle_position(position, pair_lambda, pair_hessian, scratch)
 
 
 @kernel
@@ -160,9 +164,12 @@ def pair_gradients(
         if inverse_ideal[query] > 0.0:
             by_distance = normalised and scratch[_SCORE, 0] != scratch[_SCORE, size - 1]
             for position in range(min(n_positions, size - 1)):
-                total += _add_pairs_of_position(
-                    position, size, inverse_ideal[query], by_distance, all_alike, discount, scratch
-                )
+                if all_alike:
+                    total += _add_even_pairs_of_position(position, size, scratch)
+                else:
+                    total += _add_pairs_of_position(
+                        position, size, inverse_ideal[query], by_distance, discount, scratch
+                    )
         factor = log(1.0 + total) / (_LN2 * total) if normalised and total > 0.0 else 1.0
         for position in range(size):
             row = start + order[position]
