@@ -11,6 +11,7 @@ import numpy as np
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.objectives.ranking import require_pairs
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.dispatch import refuse_client
@@ -49,6 +50,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
     lambdarank_truncation_level: int
     lambdarank_norm: bool
     label_gain: Sequence[float] | None
+    lambdarank_position_bias_regularization: float
 
     _needs_queries = True
 
@@ -104,6 +106,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         lambdarank_truncation_level: int = 30,
         lambdarank_norm: bool = True,
         label_gain: Sequence[float] | None = None,
+        lambdarank_position_bias_regularization: float = 0.0,
     ) -> None: ...
 
     def fit(
@@ -126,11 +129,15 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         eval_metric: EvalMetric = None,
         categorical_feature: CategoricalFeature | None = None,
         feature_name: Sequence[str] | None = None,
+        position: Any = None,
     ) -> Self:
         """Train on rows with grades y, in queries given by their sizes or by an id for each row."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
         settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
-        rows = GivenRows(X, y, sample_weight, init_score, group, qid)
+        rows = GivenRows(X, y, sample_weight, init_score, group, qid, position=position)
+        if position is not None:
+            name = self._objective_name()
+            require_pairs("custom" if callable(name) else name)
         if is_collection(X):
             from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 
@@ -158,14 +165,18 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         )
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
-        name = objective_named(self.objective, _OBJECTIVES, "lambdarank", type(self).__name__)
         return ObjectiveSettings(
-            name,
+            self._objective_name(),
             truncation_level=int(self.lambdarank_truncation_level),
             normalised_pairs=bool(self.lambdarank_norm),
             label_gain=gains_of_labels(self.label_gain),
+            learning_rate_of_biases=float(self.learning_rate),
+            position_bias_regularization=float(self.lambdarank_position_bias_regularization),
             max_delta_step=step_limit(self.max_delta_step),
         )
+
+    def _objective_name(self) -> str | Callable[..., Any]:
+        return objective_named(self.objective, _OBJECTIVES, "lambdarank", type(self).__name__)
 
     def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
         assert group_starts is not None

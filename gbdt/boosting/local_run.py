@@ -43,6 +43,7 @@ def loss_over(
         weight=rows.weight,
         group_starts=rows.group_starts,
         segments=segments,
+        position=rows.position,
         most_repeated_rows=most_repeated_rows(precision),
         exchange=exchange,
     )

@@ -14,8 +14,9 @@ from dmlgbm.gbdt.data.row_weights import RowWeights, settled_weights
 from dmlgbm.gbdt.objectives.custom import Custom, ObjectiveFunction, count_arguments
 from dmlgbm.gbdt.objectives.multiclass import Multiclass
 from dmlgbm.gbdt.objectives.pointwise import AbsoluteError, Binary, Poisson, Quantile, SquaredError
+from dmlgbm.gbdt.objectives.position_biases import PositionBiases
 from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, Objective
-from dmlgbm.gbdt.objectives.ranking import CrossEntropy, LambdaRank, Pairwise
+from dmlgbm.gbdt.objectives.ranking import CrossEntropy, LambdaRank, Pairwise, require_pairs
 from dmlgbm.gbdt.parameters import ParameterError
 
 _CONSTANT_HESSIANS = ("regression", "regression_l1", "quantile")
@@ -35,6 +36,8 @@ class ObjectiveSettings:
     truncation_level: int = 30
     normalised_pairs: bool = True
     label_gain: tuple[float, ...] | None = None  # of labels 0, 1, ...; None for 2^l - 1
+    learning_rate_of_biases: float = 0.1
+    position_bias_regularization: float = 0.0
     max_delta_step: float | None = None
 
     def __post_init__(self) -> None:
@@ -65,15 +68,16 @@ def objective_for(
     group_starts: IntArray | None,
     most_repeated_rows: float = 0,
     segments: Sequence[Segment] | None = None,
+    position: IntArray | None = None,
     exchange: Exchange = ALONE,
 ) -> Objective:
     """The objective over these rows, and those that other processes hold.
 
     `n_classes` matters to "multiclass" and functions, `alpha` to "quantile", `truncation_level` to "lambdarank" and
-    "pairwise", `segments`, the rows' numbers (without, they are all rows), to "rank_xendcg", and `group_starts`, the
-    first row of each query and then the number of rows, to all that rank and to functions. Weights that are whole
-    numbers stand for repeated rows up to `most_repeated_rows` of them, and always where hessians would be constant
-    without them, which saves their rounding.
+    "pairwise", and so do the places at which rows were shown, `position`; `segments`, the rows' numbers (without, they
+    are all rows), to "rank_xendcg", and `group_starts`, the first row of each query and then the number of rows, to all
+    that rank and to functions. Weights that are whole numbers stand for repeated rows up to `most_repeated_rows` of
+    them, and always where hessians would be constant without them, which saves their rounding.
     """
     target = np.ascontiguousarray(target, np.float64)
     weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
@@ -89,6 +93,11 @@ def objective_for(
         if segments is None:
             segments = whole_table(len(target))
         objective = _named(settings, target, weights, group_starts, segments, exchange)
+    if position is not None:
+        require_pairs(settings.name)
+        assert isinstance(objective, LambdaRank)
+        rate, regularization = settings.learning_rate_of_biases, settings.position_bias_regularization
+        objective.biases = PositionBiases(position, objective.weights, rate, regularization, exchange)
     if settings.max_delta_step is not None:
         objective.largest_step = settings.max_delta_step or NO_LARGEST_STEP
     return objective

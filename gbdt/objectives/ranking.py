@@ -19,6 +19,7 @@ from dmlgbm.gbdt.data.row_weights import RowWeights
 from dmlgbm.gbdt.kernels.lambdarank import Queries, inverse_ideal_gains, pair_gradients
 from dmlgbm.gbdt.kernels.listwise_ranking import Lists, cross_entropy_gradients
 from dmlgbm.gbdt.kernels.metric_loops import logarithm
+from dmlgbm.gbdt.objectives.position_biases import PositionBiases
 from dmlgbm.gbdt.objectives.protocol import (
     NO_LARGEST_STEP,
     FloatArray,
@@ -45,6 +46,14 @@ def checked_gains(label_gain: Sequence[float]) -> tuple[float, ...]:
             "at least 0, none below the one before it."
         )
     return gains
+
+
+def require_pairs(objective: str) -> None:
+    """What places add to grades is learnt from pairs of rows."""
+    if objective not in ("lambdarank", "pairwise"):
+        raise ParameterError(
+            f"position is for objectives 'lambdarank' and 'pairwise', not for {objective!r}: leave it out."
+        )
 
 
 class _QueryLoss(ABC):
@@ -97,6 +106,7 @@ class LambdaRank(_QueryLoss):
     """Pairs of rows of a query, weighted by what swapping them would change in its NDCG."""
 
     name = "lambdarank"
+    biases: PositionBiases | None = None
     _all_alike = False
 
     def __init__(
@@ -126,6 +136,15 @@ class LambdaRank(_QueryLoss):
         if label_gain is not None:
             return np.array(checked_gains(label_gain))
         return np.ldexp(1.0, np.arange(_HIGHEST_LABEL + 1)) - 1.0
+
+    def compute_gradients(
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers, noise_key: np.uint64
+    ) -> None:
+        if self.biases is None:
+            super().compute_gradients(score, gradients, hessians, workers, noise_key)
+            return
+        super().compute_gradients(self.biases.added_to(score), gradients, hessians, workers, noise_key)
+        self.biases.learn(gradients[0], hessians[0])
 
     def _write(
         self,

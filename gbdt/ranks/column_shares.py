@@ -113,7 +113,7 @@ def gathered_rows(rows: Rows, segments: Sequence[Segment], exchange: RankExchang
     )
     order = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, first + n) for _, first, n in stretches)])
 
-    def in_order(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def in_order(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         everybody = np.concatenate(exchange.all_gather_unequal(np.ascontiguousarray(values.T)))
         return np.ascontiguousarray(everybody[order].T)
 
@@ -128,6 +128,7 @@ def gathered_rows(rows: Rows, segments: Sequence[Segment], exchange: RankExchang
         None if rows.weight is None else in_order(rows.weight),
         None if rows.init_score is None else in_order(rows.init_score),
         group_starts,
+        position=None if rows.position is None else in_order(rows.position),
     )
 
 

@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from dmlgbm.collectives import Communicator
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.binned_scores import add_trees
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator
 from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, loss_over
 from dmlgbm.gbdt.boosting.loop import BoostingRun, Finished, IterationReport, TrainingResult, boost
@@ -30,11 +29,13 @@ from dmlgbm.gbdt.growth.round_grower import LeafExpander, RoundGrower
 from dmlgbm.gbdt.growth.row_arrays import row_arrays
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.objectives import ObjectiveSettings, RowError
+from dmlgbm.gbdt.objectives.ranking import LambdaRank
 from dmlgbm.gbdt.parameters import TrainParameters
 from dmlgbm.gbdt.ranks.column_shares import exchange_columns, gathered_rows
 from dmlgbm.gbdt.ranks.data_parallel import DataParallel, trees_at_once
 from dmlgbm.gbdt.ranks.exchange import RankExchange
 from dmlgbm.gbdt.ranks.feature_parallel import FeatureParallel
+from dmlgbm.gbdt.ranks.finished_iterations import add_finished
 from dmlgbm.gbdt.ranks.fit_report import RankReport, TreeCounts
 from dmlgbm.gbdt.ranks.rank_data import RankData, RankPartition
 from dmlgbm.gbdt.ranks.voting_parallel import VotingParallel
@@ -138,7 +139,9 @@ def train_rank(
         with _naming_global_rows(data.segments):
             start = task.initial_model or _empty_model(task, rows, data.segments, exchange)
         scores = _first_scores(rows, start, task.initial_model)
-        add_trees(data.dataset, finished.trees, scores)
+        biases = add_finished(
+            data, rows, task.objective, finished.trees, scores, task.parameters.precision, workers, exchange
+        )
         dataset = data.dataset
         if replicated:
             rows = gathered_rows(replace(rows, init_score=scores), dataset.segments, exchange)
@@ -148,6 +151,8 @@ def train_rank(
         with _naming_global_rows(dataset.segments):
             loss = loss_over(rows, task.objective, task.parameters.precision, dataset.segments, row_exchange)
         check_outputs(start, loss)
+        if isinstance(loss, LambdaRank) and loss.biases is not None and biases is not None:
+            loss.biases.values = biases
         grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
         arrays = row_arrays(loss, scores)
         run = BoostingRun(task.parameters, dataset, loss, rows, arrays, [grower], workers, row_exchange)
@@ -181,6 +186,7 @@ def _same_kind_everywhere(rows: Rows, exchange: Exchange, n_outputs: int) -> Row
         "weight": np.zeros(0),
         "init_score": np.zeros((n_outputs, 0)),
         "group_starts": np.zeros(1, np.int64),
+        "position": np.zeros(0, np.int64),
     }
     given = np.array([getattr(rows, name) is not None for name in empty], np.float64)
     somewhere = exchange.reduce_max(given)

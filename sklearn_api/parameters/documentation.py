@@ -97,6 +97,10 @@ PARAMETERS: dict[str, tuple[str, str]] = {
         "bool",
         "Damping of queries with many wrong pairs and, with 'lambdarank', of pairs whose scores lie far apart.",
     ),
+    "lambdarank_position_bias_regularization": (
+        "float",
+        "L2 penalty on what positions add to scores, where `fit` is given `position`.",
+    ),
     "label_gain": (
         "list of float or None",
         "Gain of each label from 0 on, for objective 'lambdarank' and metric 'ndcg'; None for 2^label - 1.",
@@ -111,6 +115,10 @@ FIT_ARGUMENTS: dict[str, tuple[str, str]] = {
     "y": ("array or column", "The target of each row. On Spark, the name of its column, as for all arguments by row."),
     "group": ("array", "Numbers of rows of the queries, one query after the other."),
     "qid": ("array", "The id of each row's query, instead of `group`."),
+    "position": (
+        "array",
+        "Place at which each row was shown when it was graded, 0, 1, ...: what places add to grades is not learnt.",
+    ),
     "sample_weight": ("array or number", "Weight of each row."),
     "init_score": (
         "array",

@@ -34,7 +34,7 @@ _WHOLE_NUMBERS = (
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
-    *("early_stopping_min_delta", "worker_timeout"),
+    *("early_stopping_min_delta", "worker_timeout", "lambdarank_position_bias_regularization"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
 _FLAGS = ("first_metric_only", "warm_start", "lambdarank_norm")
@@ -153,6 +153,11 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     if parameters.get("lambdarank_truncation_level", 1) < 1:
         level = parameters["lambdarank_truncation_level"]
         raise ParameterError(f"lambdarank_truncation_level={level!r} is out of range: it must be at least 1.")
+    penalty = parameters.get("lambdarank_position_bias_regularization", 0.0)
+    if not 0.0 <= penalty < float("inf"):
+        raise ParameterError(
+            f"lambdarank_position_bias_regularization={penalty!r} is out of range: it must be at least 0 and finite."
+        )
     for name, least in (("top_k", 1), ("max_restarts", 0)):
         if parameters[name] < least:
             raise ParameterError(f"{name}={parameters[name]!r} is out of range: it must be at least {least}.")

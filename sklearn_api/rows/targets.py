@@ -14,6 +14,9 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+# Each place has a number in the loss.
+_LAST_POSITION = 65_535
+
 
 def numeric_target(y: Any, n_rows: int, name: str = "y") -> FloatArray:
     """The target of a regression or a ranking: finite numbers."""
@@ -69,6 +72,20 @@ def score_matrix(init_score: Any, n_rows: int, n_outputs: int, name: str = "init
     score = np.ascontiguousarray(_numbers(values.reshape(n_rows, n_outputs).T, name))
     _require_finite(score.min(axis=0) + score.max(axis=0), name)
     return score
+
+
+def position_vector(position: Any, n_rows: int, name: str = "position") -> IntArray | None:
+    """At which place each row was shown: whole numbers from 0 on."""
+    if position is None:
+        return None
+    given = _numbers(one_for_each_row(position, n_rows, name), name)
+    valid = (given >= 0) & (given <= _LAST_POSITION) & (given == np.floor(given))
+    if not valid.all():
+        row = int(np.argmin(valid))
+        raise ValueError(
+            f"{name} holds {given[row]:g} in row {row}: positions are whole numbers from 0 to {_LAST_POSITION}."
+        )
+    return given.astype(np.int64)
 
 
 def group_boundaries(group: Any, qid: Any, n_rows: int, names: tuple[str, str] = ("group", "qid")) -> IntArray:

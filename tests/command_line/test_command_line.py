@@ -124,6 +124,9 @@ def test_ranking_by_a_column_of_queries(folder: Path, table: Any, capsys: pytest
     assert parameters["objective"] == "rank:pairwise"
     assert list(parameters["label_gain"]) == [0, 1, 2, 4, 8]
     assert parameters["lambdarank_norm"] is False
+    at = options.index("--weight")
+    unbiased = json_of(capsys, *options[:at], "--position", *options[at + 1 :])
+    assert (unbiased["task"], unbiased["features"]) == ("ranking", 4)
 
 
 def test_train_reports_one_json_object_and_text_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -333,6 +336,7 @@ def test_broken_csv(folder: Path, capsys: pytest.CaptureFixture[str], content: b
         ("data.csv --target label --out m.dml --params data.csv", "data.csv is not JSON"),
         ("data.csv --target grade --out m.dml --task ranking", "Ranking needs --qid"),
         ("data.csv --target grade --out m.dml --task regression --qid query", "--qid query is for ranking"),
+        ("data.csv --target grade --out m.dml --position number", "--position is for ranking"),
         ("data.csv --out m.dml", "the following arguments are required: --target"),
         ("data.csv --target label --out m.dml --valid a.csv --validation-fraction 0.1", "not allowed with argument"),
     ],

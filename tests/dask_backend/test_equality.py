@@ -123,6 +123,12 @@ def ranking_by_cross_entropy() -> FitCase:
     return estimator.set_params(objective="rank_xendcg"), arguments
 
 
+def ranking_with_positions() -> FitCase:
+    estimator, arguments = ranking_by_ids()
+    estimator.set_params(lambdarank_position_bias_regularization=0.1)
+    return estimator, {**arguments, "position": pd.Series(np.arange(N_ROWS) % 7)}
+
+
 def ranking_with_gains_of_labels() -> FitCase:
     estimator, arguments = ranking_early_stopping_on_queries_set_aside()
     return estimator.set_params(label_gain=[0, 1, 2, 3], lambdarank_norm=False), arguments
@@ -220,6 +226,7 @@ CASES: list[Callable[[], FitCase]] = [
     ranking_by_ids,
     ranking_by_sizes,
     ranking_by_cross_entropy,
+    ranking_with_positions,
     ranking_with_gains_of_labels,
     early_stopping_on_rows_set_aside,
     regression_early_stopping_on_rows_set_aside,

@@ -45,6 +45,12 @@ def queries_across_partitions() -> Case:
     return estimator, X.assign(grade=grades, query=ids), {"y": "grade", "qid": "query"}, {}
 
 
+def queries_with_positions() -> Case:
+    estimator, table, purposes, more = queries_across_partitions()
+    table = table.assign(place=np.arange(N_ROWS) % 9)
+    return estimator.set_params(objective="lambdarank"), table, {**purposes, "position": "place"}, more
+
+
 def locally(case: Case) -> Any:
     estimator, table, purposes, more = case
     X = table.drop(columns=list(purposes.values()))
@@ -56,6 +62,7 @@ def locally(case: Case) -> Any:
     [
         classes_with_weights,
         queries_across_partitions,
+        queries_with_positions,
         pytest.param(numbers_with_rows_set_aside, marks=pytest.mark.slow),
     ],
     ids=lambda case: case.__name__,
