@@ -17,7 +17,7 @@ from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.model.one_row import Link, OneRow
-from dmlgbm.gbdt.objectives import transform
+from dmlgbm.gbdt.objectives import EXPONENTIAL, transform
 from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.clusters.lazy_predictions import lazy_on_collections, of_classes, staged_on_collections
 from dmlgbm.sklearn_api.dispatch import snapshot
@@ -88,7 +88,7 @@ class TreePredictions:
         )
 
     def _one_row(self, kind: Literal["classes", "value", "score"]) -> OneRow:
-        is_rate = kind == "value" and self.booster_.objective == "poisson"
+        is_rate = kind == "value" and self.booster_.objective in EXPONENTIAL
         link: Link = "classes" if kind == "classes" else "exponential" if is_rate else "none"
         reader = reader_of(self.booster_.columns, self.handle_unknown, self._name())
         return self.booster_.one_row(reader, link, self._stretch(0, None).n_iterations)
@@ -167,7 +167,7 @@ class ValuePredictions(TreePredictions):
     def predict(
         self, X: Any, raw_score: bool = False, num_iteration: int | None = None, start_iteration: int = 0
     ) -> FloatArray:
-        """The prediction for each row; `raw_score` is before the exponential of objective "poisson".
+        """The prediction for each row; `raw_score` is before the exponential of "poisson", "cox" and "aft".
 
         `num_iteration` and `start_iteration` choose the iterations that count; by default all, or up to the best one.
         """

@@ -11,7 +11,7 @@ TaskName = Literal["classification", "regression", "ranking"]
 _MOST_CLASSES_OF_NUMBERS = 20
 _TASK_OF_OBJECTIVE: dict[str, TaskName] = {
     **dict.fromkeys(("binary", "multiclass", "log_loss"), "classification"),
-    **dict.fromkeys(("regression", "regression_l1", "quantile", "poisson"), "regression"),
+    **dict.fromkeys(("regression", "regression_l1", "quantile", "poisson", "cox", "aft"), "regression"),
     **dict.fromkeys(("lambdarank", "rank_xendcg", "pairwise"), "ranking"),
 }
 

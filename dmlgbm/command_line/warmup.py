@@ -117,6 +117,17 @@ def _rates() -> None:
     model.predict(features)
 
 
+def _survival_times() -> None:
+    import numpy as np
+
+    features, target = _rows()
+    times = np.exp(target) * np.where(features[:, 1] > 0, -1.0, 1.0)
+    for objective in ("cox", "aft"):
+        model = _regressor(objective=objective, eval_metric=["cox_nloglik", "aft_nloglik", "c_index"])
+        model.fit(features, times, eval_set=[(features, times)])
+    model.predict(features)
+
+
 def _ranking() -> None:
     import dmlgbm
 
@@ -268,6 +279,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "several classes": _several_classes,
     "squared, absolute and quantile error": _regression,
     "Poisson rates": _rates,
+    "survival times": _survival_times,
     "ranking": _ranking,
     "categories": _categories,
     "sparse columns": _sparse_columns,

@@ -18,6 +18,7 @@ from dmlgbm.gbdt.metrics import ranking, row_losses
 from dmlgbm.gbdt.metrics.area_under_curve import area_under_curve
 from dmlgbm.gbdt.metrics.ranking import QueryMean, QueryScore
 from dmlgbm.gbdt.metrics.row_losses import RootRowMean, RowMean
+from dmlgbm.gbdt.metrics.survival import Concordance, FailureTimeLoss, SurvivalModel, partial_likelihood_loss
 
 FloatArray = npt.NDArray[np.float64]
 MetricFunction = Callable[[FloatArray, FloatArray, FloatArray | None, npt.NDArray[np.int64] | None], float]
@@ -71,11 +72,17 @@ _ALIASES = {
     "regression_l1": "l1",
     "pinball": "quantile",
     "mean_poisson_deviance": "poisson",
+    "cox": "cox_nloglik",
+    "cox-nloglik": "cox_nloglik",
+    "aft": "aft_nloglik",
+    "aft-nloglik": "aft_nloglik",
+    "concordance_index": "c_index",
     **dict.fromkeys(("lambdarank", "rank_xendcg", "xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "ndcg"),
     "mean_average_precision": "map",
 }
 
-_NAMES = (*_ROW_METRICS, "quantile", "auc", *_RANKING_METRICS)
+_NAMES = (*_ROW_METRICS, "quantile", "cox_nloglik", "aft_nloglik", "c_index", "auc", *_RANKING_METRICS)
+_USUAL_TIMES = SurvivalModel()
 
 _DEFAULTS = {
     "binary": "binary_logloss",
@@ -84,6 +91,8 @@ _DEFAULTS = {
     "regression_l1": "l1",
     "quantile": "quantile",
     "poisson": "poisson",
+    "cox": "cox_nloglik",
+    "aft": "aft_nloglik",
     "lambdarank": "ndcg",
     "pairwise": "ndcg",
     "rank_xendcg": "ndcg",
@@ -101,11 +110,12 @@ def metrics_for(
     objective_alpha: float,
     eval_at: Iterable[int],
     label_gain: tuple[float, ...] | None = None,
+    survival: SurvivalModel = _USUAL_TIMES,
 ) -> list[Metric]:
     """The metrics of the given names or aliases, each once, in the given order.
 
     `objective_alpha` is the level of "quantile"; `eval_at` are the numbers of positions of "ndcg" and "map", and
-    `label_gain` what labels gain in "ndcg".
+    `label_gain` what labels gain in "ndcg"; `survival` says what predictions are to metrics of times.
     """
     positions = list(dict.fromkeys(eval_at))
     metrics = []
@@ -115,6 +125,12 @@ def metrics_for(
         elif name == "quantile":
             loss = partial(row_losses.quantile_loss, alpha=objective_alpha)
             metrics.append(Metric(name, RowMean(name, loss), higher_is_better=False))
+        elif name == "aft_nloglik":
+            metrics.append(Metric(name, FailureTimeLoss(survival), higher_is_better=False))
+        elif name == "cox_nloglik":
+            metrics.append(Metric(name, partial_likelihood_loss, higher_is_better=False))
+        elif name == "c_index":
+            metrics.append(Metric(name, Concordance(survival), higher_is_better=True))
         elif name == "auc":
             metrics.append(Metric(name, area_under_curve, higher_is_better=True))
         else:

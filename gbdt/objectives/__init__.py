@@ -5,6 +5,6 @@ from __future__ import annotations
 from dmlgbm.gbdt.objectives.factory import ObjectiveSettings, objective_for
 from dmlgbm.gbdt.objectives.protocol import Objective
 from dmlgbm.gbdt.objectives.targets import RowError
-from dmlgbm.gbdt.objectives.transform import transform
+from dmlgbm.gbdt.objectives.transform import EXPONENTIAL, transform
 
-__all__ = ["Objective", "ObjectiveSettings", "RowError", "objective_for", "transform"]
+__all__ = ["EXPONENTIAL", "Objective", "ObjectiveSettings", "RowError", "objective_for", "transform"]

@@ -11,9 +11,11 @@ import numpy as np
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_numbers import Segment, whole_table
 from dmlgbm.gbdt.data.row_weights import RowWeights, settled_weights
+from dmlgbm.gbdt.metrics.survival import DISTRIBUTIONS, SurvivalModel
+from dmlgbm.gbdt.objectives.cox import Cox
 from dmlgbm.gbdt.objectives.custom import Custom, ObjectiveFunction, count_arguments
 from dmlgbm.gbdt.objectives.multiclass import Multiclass
-from dmlgbm.gbdt.objectives.pointwise import AbsoluteError, Binary, Poisson, Quantile, SquaredError
+from dmlgbm.gbdt.objectives.pointwise import AbsoluteError, Binary, FailureTime, Poisson, Quantile, SquaredError
 from dmlgbm.gbdt.objectives.position_biases import PositionBiases
 from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, Objective
 from dmlgbm.gbdt.objectives.ranking import CrossEntropy, LambdaRank, Pairwise, require_pairs
@@ -21,7 +23,7 @@ from dmlgbm.gbdt.parameters import ParameterError
 
 _CONSTANT_HESSIANS = ("regression", "regression_l1", "quantile")
 OBJECTIVE_NAMES = (
-    *("binary", "multiclass", "regression", "regression_l1", "quantile", "poisson"),
+    *("binary", "multiclass", "regression", "regression_l1", "quantile", "poisson", "cox", "aft"),
     *("lambdarank", "pairwise", "rank_xendcg"),
 )
 
@@ -38,6 +40,8 @@ class ObjectiveSettings:
     label_gain: tuple[float, ...] | None = None  # of labels 0, 1, ...; None for 2^l - 1
     learning_rate_of_biases: float = 0.1
     position_bias_regularization: float = 0.0
+    distribution: str = "normal"
+    distribution_scale: float = 1.0
     max_delta_step: float | None = None
 
     def __post_init__(self) -> None:
@@ -47,11 +51,25 @@ class ObjectiveSettings:
                 f"max_delta_step={step!r} is out of range: it must be None (chosen by the objective), 0 (no limit) or "
                 "a positive number."
             )
+        if self.distribution not in DISTRIBUTIONS:
+            raise ParameterError(
+                f"aft_loss_distribution={self.distribution!r} is not one of {', '.join(map(repr, DISTRIBUTIONS))}."
+            )
+        if not 0.0 < self.distribution_scale < math.inf:
+            raise ParameterError(
+                f"aft_loss_distribution_scale={self.distribution_scale!r} is out of range: it must be positive and "
+                "finite."
+            )
 
     @property
     def name(self) -> str:
         """The objective's name, "custom" for a function."""
         return "custom" if callable(self.name_or_callable) else self.name_or_callable
+
+    @property
+    def survival(self) -> SurvivalModel:
+        """What predictions say of times."""
+        return SurvivalModel(self.distribution, self.distribution_scale, predicts_risk=self.name == "cox")
 
     @property
     def n_outputs(self) -> int:
@@ -124,6 +142,10 @@ def _named(
             return Quantile(target, weights, exchange, settings.alpha)
         case "poisson":
             return Poisson(target, weights, exchange)
+        case "cox":
+            return Cox(target, weights, exchange)
+        case "aft":
+            return FailureTime(target, weights, exchange, settings.distribution, settings.distribution_scale)
         case "lambdarank" | "pairwise" as name:
             kind = LambdaRank if name == "lambdarank" else Pairwise
             pairs = settings.truncation_level, settings.normalised_pairs, settings.label_gain

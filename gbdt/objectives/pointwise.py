@@ -11,6 +11,8 @@ from dmlgbm.gbdt.data.row_weights import RowWeights
 from dmlgbm.gbdt.kernels.gradients import BINARY, LOSS, POISSON, SQUARED_ERROR, loss_gradients, slope_gradients
 from dmlgbm.gbdt.kernels.layout import RecordArray
 from dmlgbm.gbdt.kernels.metric_loops import logarithm
+from dmlgbm.gbdt.kernels.survival import failure_time_gradients
+from dmlgbm.gbdt.metrics.survival import DISTRIBUTIONS
 from dmlgbm.gbdt.objectives.averages import SMALLEST_SHARE, shared_percentile, weighted_mean
 from dmlgbm.gbdt.objectives.protocol import (
     LARGEST_LOGARITHMIC_STEP,
@@ -22,7 +24,7 @@ from dmlgbm.gbdt.objectives.protocol import (
     no_limits,
 )
 from dmlgbm.gbdt.objectives.rare_classes import rare_class_limits
-from dmlgbm.gbdt.objectives.targets import class_numbers, require_real, require_target
+from dmlgbm.gbdt.objectives.targets import class_numbers, require_events, require_real, require_target
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.threads import Workers
 
@@ -218,6 +220,38 @@ class Poisson(_Smooth):
 
     def _loss(self) -> RecordArray:
         return np.array([(POISSON, _POISSON_HESSIAN_FACTOR, 1.0 / self.largest_step)], LOSS)
+
+
+class FailureTime(_Pointwise):
+    """Accelerated failure times; the score is the logarithm of a time, and what is left has a known distribution."""
+
+    name = "aft"
+    largest_step = LARGEST_LOGARITHMIC_STEP
+
+    def __init__(
+        self, target: FloatArray, weights: RowWeights, exchange: Exchange, distribution: str, scale: float
+    ) -> None:
+        super().__init__(target, weights, exchange)
+        require_events(self.name, target, exchange)
+        self._kind = DISTRIBUTIONS[distribution]
+        self._scale = scale
+
+    def row_loss(self) -> None:
+        return None
+
+    def _base_score(self) -> float:
+        return weighted_mean(logarithm(np.abs(self._target)), self.weights.given, self._exchange)
+
+    def _write(
+        self,
+        target: FloatArray,
+        weight: FloatArray,
+        score: FloatArray,
+        gradients: SingleArray,
+        hessians: SingleArray,
+    ) -> None:
+        least_curvature = 1.0 / self.largest_step
+        failure_time_gradients(target, weight, self._kind, self._scale, least_curvature, score, gradients, hessians)
 
 
 def _log(value: float) -> float:

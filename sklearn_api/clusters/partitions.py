@@ -26,13 +26,14 @@ from dmlgbm.sklearn_api.rows.targets import (
     one_for_each_row,
     position_vector,
     score_matrix,
+    survival_times,
 )
 from dmlgbm.sklearn_api.rows.weightless_rows import kept_rows, with_used_categories
 from dmlgbm.sklearn_api.tables import listed_categories, table_from
 from dmlgbm.sklearn_api.tables.matching import table_like
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 
-Target = Literal["classes", "numbers"]
+Target = Literal["classes", "numbers", "times"]
 
 
 @dataclass(frozen=True)
@@ -132,7 +133,7 @@ class PartitionReader:
             )
         else:
             table = table_like(X, self.fitted, self.handle_unknown, estimator_name=self.estimator_name, name=table_name)
-        checked = label_vector if self.target == "classes" else numeric_target
+        checked = {"classes": label_vector, "numbers": numeric_target, "times": survival_times}[self.target]
         given = (vectors.get(name) for name in ("sample_weight", "init_score", "qid", "position"))
         weight, scores, ids, position = given
         rows = Rows(

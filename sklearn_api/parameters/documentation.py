@@ -27,7 +27,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "reg_lambda": ("float", "L2 penalty on leaf values."),
     "max_delta_step": (
         "float or None",
-        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 for log losses and 'poisson', else 0.",
+        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 where scores are logarithms, else 0.",
     ),
     "subsample": ("float", "Share of rows drawn for a tree; needs `subsample_freq` above 0."),
     "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),
@@ -88,6 +88,11 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     ),
     "class_weight": ("dict, 'balanced' or None", "Weight of each class, on top of `sample_weight`."),
     "alpha": ("float", "The level of objective 'quantile'."),
+    "aft_loss_distribution": (
+        "{'normal', 'logistic', 'extreme'}",
+        "With objective 'aft', the distribution of the logarithm of a time.",
+    ),
+    "aft_loss_distribution_scale": ("float", "With objective 'aft', the scale of that distribution."),
     "eval_at": ("tuple of int", "Positions of the metrics 'ndcg' and 'map'."),
     "lambdarank_truncation_level": (
         "int",

@@ -34,6 +34,7 @@ _WHOLE_NUMBERS = (
 _NUMBERS = (
     *("learning_rate", "min_child_weight", "min_split_gain", "reg_alpha", "reg_lambda", "subsample"),
     *("colsample_bytree", "colsample_bynode", "cat_smooth", "cat_l2", "validation_fraction", "alpha"),
+    "aft_loss_distribution_scale",
     *("early_stopping_min_delta", "worker_timeout", "lambdarank_position_bias_regularization"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
@@ -57,6 +58,8 @@ OBJECTIVE_ALIASES = {
     ),
     **dict.fromkeys(("quantile", "reg:quantileerror"), "quantile"),
     **dict.fromkeys(("poisson", "count:poisson"), "poisson"),
+    **dict.fromkeys(("cox", "survival:cox"), "cox"),
+    **dict.fromkeys(("aft", "survival:aft"), "aft"),
     **dict.fromkeys(("lambdarank", "rank:ndcg"), "lambdarank"),
     **dict.fromkeys(("pairwise", "rank:pairwise"), "pairwise"),
     **dict.fromkeys(("rank_xendcg", "xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "rank_xendcg"),

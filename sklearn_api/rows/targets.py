@@ -26,6 +26,40 @@ def numeric_target(y: Any, n_rows: int, name: str = "y") -> FloatArray:
     return target
 
 
+def survival_times(y: Any, n_rows: int, name: str = "y") -> FloatArray:
+    """Times, negative where the event did not come: signed already, as (event, time) or as (lower, upper) bounds."""
+    values = np.asarray(y)
+    if values.dtype.names is not None:
+        fields = values.dtype.names
+        if len(fields) != 2 or values.dtype[0].kind != "b" or values.ndim != 1:
+            raise ValueError(
+                f"{name} has the fields {', '.join(fields)}: a structured array of survival times has two, whether the "
+                "event came (true or false) and the time."
+            )
+        times = numeric_target(values[fields[1]], n_rows, name)
+        return _signed(times, values[fields[0]], name)
+    if values.ndim == 2 and values.shape[1] == 2:
+        bounds = _numbers(_of_length(values, n_rows, name), name)
+        lower, upper = np.ascontiguousarray(bounds[:, 0]), bounds[:, 1]
+        _require_finite(lower, name)
+        known = (upper == lower) | (upper == np.inf)
+        if not known.all():
+            row = int(np.argmin(known))
+            raise ValueError(
+                f"{name} holds the bounds ({lower[row]:g}, {upper[row]:g}) in row {row}: the upper one must be the "
+                "lower one, where the event came, or infinite, where it did not."
+            )
+        return _signed(lower, upper == lower, name)
+    return numeric_target(y, n_rows, name)
+
+
+def _signed(times: FloatArray, event: npt.NDArray[np.bool_], name: str) -> FloatArray:
+    if (times <= 0.0).any():
+        row = int(np.argmax(times <= 0.0))
+        raise ValueError(f"{name} holds the time {times[row]:g} in row {row}: times must be above 0.")
+    return np.where(event, times, -times)
+
+
 def weight_vector(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> FloatArray | None:
     """Weights: finite, not negative, not all zero. A single number weighs every row alike."""
     if sample_weight is None:

@@ -72,7 +72,11 @@ def watched_metrics(
         else:
             name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
             found = metrics_for(
-                [name], objective_alpha=objective.alpha, eval_at=eval_at, label_gain=objective.label_gain
+                [name],
+                objective_alpha=objective.alpha,
+                eval_at=eval_at,
+                label_gain=objective.label_gain,
+                survival=objective.survival,
             )
         metrics.update((metric.name, metric) for metric in found if metric.name not in metrics)
     return list(metrics.values())

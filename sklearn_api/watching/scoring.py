@@ -47,7 +47,8 @@ def scorer_metrics(
     if isinstance(scoring, str) and scoring == LOSS:
         if objective.name == "custom":
             raise ValueError("scoring='loss' needs a loss, and a custom objective has none: set eval_metric instead.")
-        return metrics_for([default_metric(objective.name)], objective_alpha=objective.alpha, eval_at=())
+        name = default_metric(objective.name)
+        return metrics_for([name], objective_alpha=objective.alpha, eval_at=(), survival=objective.survival)
     scorer = _scorer_named(scoring) if isinstance(scoring, str) else scoring
     fitted = {
         "booster_": Booster((), np.zeros(objective.n_outputs), objective.name, columns),

@@ -86,6 +86,22 @@ def poisson_with_first_scores() -> FitCase:
     return DMLGBMRegressor(objective="poisson", n_estimators=4), {"X": X, "y": counts, "init_score": first}
 
 
+def hazards_with_weights() -> FitCase:
+    X, z = frame_and_signal()
+    times = pd.Series(np.ceil(9 * np.exp(z / 3)) * np.where(z > 1, -1, 1))
+    weight = pd.Series(np.random.default_rng(5).choice([0.0, 0.5, 2.0], N_ROWS))
+    return DMLGBMRegressor(objective="cox", n_estimators=4), {"X": X, "y": times, "sample_weight": weight}
+
+
+def failure_times_between_bounds_early_stopping() -> FitCase:
+    X, z = frame_and_signal()
+    bounds = pd.DataFrame({"lower": np.exp(z / 3), "upper": np.where(z > 1, np.inf, np.exp(z / 3))})
+    estimator = DMLGBMRegressor(
+        objective="aft", eval_metric=["aft_nloglik", "c_index", "cox_nloglik"], n_estimators=30, early_stopping=True
+    )
+    return estimator, {"X": X, "y": bounds}
+
+
 def few_bins_level_by_level() -> FitCase:
     X, z = frame_and_signal()
     estimator = DMLGBMRegressor(
@@ -220,6 +236,8 @@ CASES: list[Callable[[], FitCase]] = [
     regression_with_sampling,
     absolute_loss,
     poisson_with_first_scores,
+    hazards_with_weights,
+    failure_times_between_bounds_early_stopping,
     few_bins_level_by_level,
     listed_categories,
     plain_array,

@@ -108,6 +108,18 @@ def _losses() -> list[Model]:
     return models
 
 
+def _survival_times() -> list[Model]:
+    x = _table()
+    times = np.exp(_target(x) / 4) * np.where(np.nan_to_num(x[:, 1]) > 0, -1.0, 1.0)
+    metrics = ["cox_nloglik", "aft_nloglik", "c_index"]
+    models = [
+        _regressor(objective=objective, eval_metric=metrics).fit(x, times, eval_set=[(x, times)])
+        for objective in ("cox", "aft")
+    ]
+    models[0].predict(x)
+    return models
+
+
 def _ranking() -> list[Model]:
     from dmlgbm import DMLGBMRanker
 
@@ -197,6 +209,7 @@ KINDS: dict[str, Callable[[], list[Model]]] = {
     "two classes": _two_classes,
     "several classes": _several_classes,
     "losses": _losses,
+    "survival times": _survival_times,
     "ranking": _ranking,
     "categories": _categories,
     "sparse": _sparse,

@@ -51,6 +51,13 @@ def queries_with_positions() -> Case:
     return estimator.set_params(objective="lambdarank"), table, {**purposes, "position": "place"}, more
 
 
+def hazards() -> Case:
+    X = mixed_frame()
+    times = np.ceil(9.0 * np.exp(signal(X) / 3.0)) * np.where(signal(X) > 1.0, -1.0, 1.0)
+    estimator = DMLGBMRegressor(objective="cox", n_estimators=3, num_leaves=7, tree_learner="data")
+    return estimator, X.assign(time=times), {"y": "time"}, {}
+
+
 def locally(case: Case) -> Any:
     estimator, table, purposes, more = case
     X = table.drop(columns=list(purposes.values()))
@@ -63,6 +70,7 @@ def locally(case: Case) -> Any:
         classes_with_weights,
         queries_across_partitions,
         queries_with_positions,
+        hazards,
         pytest.param(numbers_with_rows_set_aside, marks=pytest.mark.slow),
     ],
     ids=lambda case: case.__name__,

@@ -40,6 +40,8 @@ OBJECTIVES: dict[str, Any] = {
     "regression_l1": DMLGBMRegressor(objective="regression_l1"),
     "quantile": DMLGBMRegressor(objective="quantile", alpha=0.3),
     "poisson": DMLGBMRegressor(objective="poisson"),
+    "cox": DMLGBMRegressor(objective="cox"),
+    "aft": DMLGBMRegressor(objective="aft"),
     "lambdarank": DMLGBMRanker(),
     "custom": DMLGBMRegressor(objective=squared_error),
 }
@@ -62,6 +64,7 @@ def rows_for(objective: str, seed: int = 0, n_rows: int = N_ROWS) -> tuple[pd.Da
         "binary": np.where(signal > 1, "yes", "no"),
         "multiclass": np.digitize(signal, [0.5, 1.5]),
         "poisson": np.floor(np.exp(np.clip(signal, -1, 2))),
+        **dict.fromkeys(("cox", "aft"), np.ceil(4 * np.exp(signal / 2)) * np.where(signal > 1, -1.0, 1.0)),
         "lambdarank": np.digitize(signal, [0.5, 1.5]),
     }
     return X, np.asarray(targets.get(objective, signal)), np.arange(n_rows) // (n_rows // N_QUERIES)

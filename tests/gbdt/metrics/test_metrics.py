@@ -262,7 +262,19 @@ def test_names_aliases_and_positions() -> None:
 
 @pytest.mark.parametrize(
     "objective",
-    ["binary", "multiclass", "regression", "regression_l1", "quantile", "poisson", "lambdarank", "rank_xendcg"],
+    [
+        "binary",
+        "multiclass",
+        "regression",
+        "regression_l1",
+        "quantile",
+        "poisson",
+        "lambdarank",
+        "pairwise",
+        "rank_xendcg",
+        "cox",
+        "aft",
+    ],
 )
 def test_every_objective_has_a_default_metric(objective: str) -> None:
     assert metrics_for([default_metric(objective)], objective_alpha=ALPHA, eval_at=[1])

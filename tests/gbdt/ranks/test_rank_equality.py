@@ -26,6 +26,8 @@ OBJECTIVES = {
     "quantile": ObjectiveSettings("quantile", alpha=0.8),
     "poisson": ObjectiveSettings("poisson"),
     "lambdarank": ObjectiveSettings("lambdarank", normalised_pairs=False, label_gain=(0.0, 1.0, 2.0, 3.0, 10.0)),
+    "cox": ObjectiveSettings("cox"),
+    "aft": ObjectiveSettings("aft", distribution="logistic", distribution_scale=0.7),
     "pairwise": ObjectiveSettings("pairwise"),
     "rank_xendcg": ObjectiveSettings("rank_xendcg"),
     "custom": ObjectiveSettings(lambda target, score: (score - target, np.ones_like(score))),
@@ -51,6 +53,7 @@ def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int
         "binary": noisy > 0,
         "multiclass": np.digitize(noisy, [-1.0, 1.0]),
         "poisson": random.poisson(np.exp(0.3 * signal)),
+        **dict.fromkeys(("cox", "aft"), np.ceil(9.0 * np.exp(0.3 * noisy)) * np.where(noisy > 0.5, -1.0, 1.0)),
         **dict.fromkeys(RANKING, np.clip(np.round(noisy), 0, 4)),
     }
     starts = np.append(np.arange(0, n_rows, 20), n_rows) if objective in RANKING else None

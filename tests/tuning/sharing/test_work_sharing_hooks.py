@@ -43,6 +43,11 @@ CASES: dict[str, tuple[Any, np.ndarray, dict[str, Any]]] = {
     "regression": (DMLGBMRegressor(max_bin=40, precision="exact"), LATENT, {"init_score": LATENT / 2}),
     "quantile": (DMLGBMRegressor(objective="quantile", alpha=0.7), LATENT, {"sample_weight": WEIGHT}),
     "poisson": (DMLGBMRegressor(objective="poisson", grow_policy="depthwise"), np.round(np.exp(LATENT / 4)), {}),
+    "survival": (
+        DMLGBMRegressor(objective="cox"),
+        np.exp(LATENT) * np.where(LATENT > 1.5, -1.0, 1.0),
+        {"sample_weight": WEIGHT},
+    ),
     "ranking": (
         DMLGBMRanker(objective="rank_xendcg"),
         np.clip(LATENT, 0, 4).astype(int),
