@@ -129,6 +129,14 @@ def test_ranking_by_a_column_of_queries(folder: Path, table: Any, capsys: pytest
     assert (unbiased["task"], unbiased["features"]) == ("ranking", 4)
 
 
+def test_survival_times_are_a_regression(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ("-p", "objective=survival:aft", "-p", "aft_loss_distribution=logistic", "-p", "eval_metric=c_index")
+    options = ("--drop", *NOT_FEATURES["number"].split(), "--valid", "data.parquet", *SMALL, *settings)
+    result = json_of(capsys, "train", "data.csv", "--target", "number", "--out", "m.dml", *options)
+    assert (result["task"], set(result["metrics"])) == ("regression", {"c_index"})
+    assert dmlgbm.load_model("m.dml").get_params()["aft_loss_distribution"] == "logistic"
+
+
 def test_train_reports_one_json_object_and_text_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     options = ("--drop", *NOT_FEATURES["label"].split(), *SMALL, "--validation-fraction", "0.2", "--json")
     run("train", "data.csv", "--target", "label", "--out", "model.dml", *options)
