@@ -12,7 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dmlgbm import DMLGBMRegressor, load_model
+from dmlgbm.gbdt.data.row_weights import RowWeights
 from dmlgbm.gbdt.metrics import metrics_for
+from dmlgbm.gbdt.metrics.risk_sets import RiskSets
 from dmlgbm.gbdt.metrics.survival import SurvivalModel
 from tests.gbdt.objectives.test_objectives import WEIGHTED, derivatives, make
 from tests.reference import objectives as naive
@@ -89,6 +91,19 @@ def test_the_order_of_rows_does_not_matter(name: str, weighted: bool) -> None:
     )
     for one, other in zip(straight, shuffled, strict=True):
         assert np.ascontiguousarray(one[:, order]).tobytes() == other.tobytes()
+
+
+def test_sums_over_risk_sets_have_no_order() -> None:
+    _, times = patients(3_001)
+    weight, score = weights_for(3_001, True), np.random.default_rng(3).normal(size=3_001) * 3.0
+    assert weight is not None
+    order = np.random.default_rng(4).permutation(3_001)
+    _, straight = RiskSets(times, RowWeights(weight)).at_risk(score)
+    _, shuffled = RiskSets(times[order], RowWeights(weight[order])).at_risk(score[order])
+    assert straight.tobytes() == shuffled.tobytes()
+    later = [abs(times) >= time for time in np.unique(abs(times))]
+    expected = np.array([(weight * np.exp(score - score.max()))[rows].sum() for rows in later])
+    np.testing.assert_allclose(straight, expected * straight[0] / expected[0], 1e-9)
 
 
 def test_scores_far_apart_stay_finite() -> None:
