@@ -13,7 +13,7 @@ from dmlgbm import DMLGBMRanker
 from dmlgbm.gbdt.objectives import ObjectiveSettings, objective_for
 from dmlgbm.gbdt.objectives.ranking import LambdaRank
 from tests.gbdt.objectives.test_objectives import derivatives, sample, starts_of_queries
-from tests.gbdt.ranks.test_rank_equality import deal_at_queries, make_fit
+from tests.gbdt.ranks.test_rank_equality import SETTINGS, deal_at_queries, make_fit
 from tests.gbdt.ranks.test_rank_resume import checkpoints_of
 from tests.reference import objectives as naive
 from tests.reference.rank_fits import over_ranks
@@ -81,10 +81,12 @@ def test_sums_over_places_have_no_order() -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.medium
 @pytest.mark.parametrize("mode", ["data", "feature"])
-def test_ranks_learn_the_same_and_go_on_with_it(mode: str) -> None:
+@pytest.mark.parametrize("options", ["plain", "dropout with changing rates", "one-sided", "bayesian"])
+def test_ranks_learn_the_same_and_go_on_with_it(options: str, mode: str) -> None:
     n_rows = 1_201
-    fit = make_fit("lambdarank", {"n_estimators": 4}, n_rows=n_rows)
+    fit = make_fit("lambdarank", SETTINGS[options] | {"n_estimators": 4}, n_rows=n_rows)
     without = fit.locally().booster.to_bytes()
     fit = replace(fit, rows=replace(fit.rows, position=np.arange(n_rows) % 20))
     expected = fit.locally().booster.to_bytes()
@@ -129,6 +131,11 @@ def test_weightless_rows_and_rows_set_aside_take_their_places_along() -> None:
         (np.full(50, 0.5), {}, "position holds 0.5 in row 0"),
         (np.full(50, 70_000), {}, "position holds 70000 in row 0"),
         (np.zeros(49), {}, "position has 49 values for 50 rows"),
+        (
+            np.zeros(50),
+            {"boosting_type": "rf"},
+            "position does not fit boosting_type='rf': what places add is learnt along",
+        ),
         (np.zeros(50), {"objective": "rank_xendcg"}, "position is for objectives 'lambdarank' and 'pairwise', not for"),
         (np.zeros(50), {"objective": lambda y, score: (score, score)}, "not for 'custom': leave it out"),
         (

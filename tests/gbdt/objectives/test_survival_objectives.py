@@ -16,8 +16,13 @@ from dmlgbm.gbdt.data.row_weights import RowWeights
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.metrics.risk_sets import RiskSets
 from dmlgbm.gbdt.metrics.survival import SurvivalModel
+from dmlgbm.gbdt.objectives import ObjectiveSettings, transform
+from dmlgbm.gbdt.objectives.binary import Balance
+from dmlgbm.gbdt.parameters import ParameterError
 from tests.gbdt.objectives.test_objectives import WEIGHTED, derivatives, make
+from tests.gbdt.ranks.test_rank_equality import SETTINGS, make_fit
 from tests.reference import objectives as naive
+from tests.reference.rank_fits import even_deal, over_ranks
 
 FloatArray = npt.NDArray[np.float64]
 DISTRIBUTIONS = ["normal", "logistic", "extreme"]
@@ -162,6 +167,53 @@ def test_all_forms_of_times_mean_the_same(objective: str) -> None:
     assert len(scores) == 1
     risk = models["signed"].predict(X) * (1.0 if objective == "cox" else -1.0)
     assert scores.pop() == naive.concordance(times, risk) > 0.8
+
+
+@pytest.mark.medium
+@pytest.mark.parametrize("objective", ["cox", "aft"])
+@pytest.mark.parametrize(
+    "options",
+    ["forest", "dropout", "dropout of one-sided samples", "one-sided", "bayesian", "mvs", "ordered loosely", "apart"],
+)
+def test_every_way_of_boosting_learns_times_wherever_rows_are(options: str, objective: str) -> None:
+    fit = make_fit(objective, SETTINGS[options], n_rows=1_201)
+    booster = fit.locally().booster
+    results = over_ranks(fit, even_deal(1_201, 2), tree_learner="data")
+    assert {result.booster.to_bytes() for result in results} == {booster.to_bytes()}
+    predictions = transform(objective, booster.raw_scores(fit.rows.table))[0]
+    assert values_of("c_index", fit.rows.target, predictions, predicts_risk=objective == "cox") > 0.6
+
+
+@pytest.mark.parametrize("objective", ["cox", "aft"])
+def test_risks_and_times_keep_the_order_of_constraints(objective: str) -> None:
+    X, times = patients()
+    model = DMLGBMRegressor(objective=objective, monotone_constraints=[-1, 0, 0, 0], **SMALL).fit(X, times)
+    along = np.tile(X[:50], (20, 1, 1))
+    along[:, :, 0] = np.linspace(-3.0, 3.0, 20)[:, None]
+    predictions = np.array([model.predict(rows) for rows in along])
+    assert (np.diff(predictions, axis=0) <= 0.0).all()
+    # Times grow with the first column, which a constraint the wrong way forbids to say.
+    assert (predictions[0] > predictions[-1]).any() == (objective == "cox")
+
+
+@pytest.mark.parametrize(
+    ("objective", "metric", "message"),
+    [
+        ("aft", "cox_nloglik", "eval_metric='cox_nloglik' needs objective 'cox', which predicts hazards"),
+        ("cox", "aft-nloglik", "eval_metric='aft_nloglik' needs objective 'aft', which predicts times"),
+        ("regression", "c_index", "eval_metric='c_index' needs survival times, with objective 'cox' or 'aft'"),
+    ],
+)
+def test_metrics_of_other_predictions_are_refused(objective: str, metric: str, message: str) -> None:
+    X, times = patients()
+    with pytest.raises(ParameterError, match=message):
+        DMLGBMRegressor(objective=objective, eval_metric=metric).fit(X, times, eval_set=[(X, times)])
+
+
+@pytest.mark.parametrize("objective", ["cox", "aft"])
+def test_what_weighs_classes_is_refused(objective: str) -> None:
+    with pytest.raises(ParameterError, match=f"does not fit objective '{objective}'"):
+        ObjectiveSettings(objective, balance=Balance(scale_pos_weight=2.0))
 
 
 @pytest.mark.parametrize("objective", ["cox", "aft"])
