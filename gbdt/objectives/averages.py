@@ -13,7 +13,7 @@ import numpy as np
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.kernels.metric_loops import N_BUCKETS, add_exactly, logarithm
 from dmlgbm.gbdt.metrics.exact_mean import ExactMean, exact_integer
-from dmlgbm.gbdt.objectives.protocol import FloatArray, IntArray
+from dmlgbm.gbdt.objectives.protocol import ClassArray, FloatArray, IntArray
 from dmlgbm.gbdt.objectives.shared_percentiles import between, percentiles_of_groups, position_among
 
 # LightGBM keeps class shares this far from 0 and 1, where logarithms and log-odds are infinite.
@@ -60,7 +60,9 @@ def _exact_sums(values: FloatArray, weight: FloatArray | None, exchange: Exchang
     return Fraction(total), Fraction(total_weight)
 
 
-def class_shares(label: IntArray, weight: FloatArray | None, n_classes: int, exchange: Exchange = ALONE) -> FloatArray:
+def class_shares(
+    label: ClassArray, weight: FloatArray | None, n_classes: int, exchange: Exchange = ALONE
+) -> FloatArray:
     """The share of each class in the total weight."""
     if weight is None:
         counts = exchange.reduce_sum(np.bincount(label, minlength=n_classes).astype(np.int64))

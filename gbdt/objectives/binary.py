@@ -21,7 +21,7 @@ from dmlgbm.gbdt.objectives.protocol import (
     no_limits,
 )
 from dmlgbm.gbdt.objectives.rare_classes import limits_of_two_classes
-from dmlgbm.gbdt.objectives.targets import class_numbers, require_target
+from dmlgbm.gbdt.objectives.targets import narrow_class_numbers, require_target
 from dmlgbm.gbdt.parameters import ParameterError
 
 
@@ -79,7 +79,7 @@ class Binary(_LogOdds):
     def __init__(
         self, target: FloatArray, weights: RowWeights, exchange: Exchange, balance: Balance = NO_BALANCE
     ) -> None:
-        self._label = class_numbers(self.name, target, 2, "classes")
+        self._label = narrow_class_numbers(self.name, target, 2)
         negative, positive = self._factors(balance, exchange)
         if (negative, positive) != (1.0, 1.0):
             factor = np.where(self._label == 1, positive, negative)

@@ -19,7 +19,7 @@ from dmlgbm.gbdt.objectives.protocol import (
     no_limits,
 )
 from dmlgbm.gbdt.objectives.rare_classes import limits_of_two_classes, rare_class_limits
-from dmlgbm.gbdt.objectives.targets import class_numbers
+from dmlgbm.gbdt.objectives.targets import narrow_class_numbers
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.threads import Workers
 
@@ -37,7 +37,7 @@ class _SeveralClasses:
             raise ParameterError(f"n_classes={n_classes!r} is out of range: {self.name!r} needs at least 2 classes.")
         self.n_outputs = n_classes
         self._target = target
-        self._label = class_numbers(self.name, target, n_classes, "classes")
+        self._label = narrow_class_numbers(self.name, target, n_classes)
         self.weights = weights
         self._exchange = exchange
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +15,7 @@ from dmlgbm.gbdt.threads import Workers
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
+ClassArray = npt.NDArray[np.integer[Any]]
 SingleArray = npt.NDArray[np.float32]
 
 # The largest step of a leaf for losses of log-odds and log-rates, before the learning rate. Where a probability is far

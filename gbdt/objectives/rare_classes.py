@@ -14,7 +14,7 @@ import numpy as np
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.row_weights import RowWeights
 from dmlgbm.gbdt.objectives.averages import class_shares, weighted_mean
-from dmlgbm.gbdt.objectives.protocol import IntArray, RareClassLimits
+from dmlgbm.gbdt.objectives.protocol import ClassArray, RareClassLimits
 
 # Classes below this share of the weight are rare.
 _RARE_SHARE = 0.01
@@ -30,7 +30,7 @@ _GAIN_BY_CHANCE = 1.0
 
 
 def rare_class_limits(
-    label: IntArray, weights: RowWeights, n_classes: int, exchange: Exchange = ALONE
+    label: ClassArray, weights: RowWeights, n_classes: int, exchange: Exchange = ALONE
 ) -> RareClassLimits:
     """The limits of each class: more hessian the fewer rows a rare class has."""
     counted = weights.in_sums
@@ -47,7 +47,7 @@ def rare_class_limits(
     return RareClassLimits(np.where(is_rare, wanted, 0.0), np.where(is_rare, gain, 0.0))
 
 
-def limits_of_two_classes(label: IntArray, weights: RowWeights, exchange: Exchange = ALONE) -> RareClassLimits:
+def limits_of_two_classes(label: ClassArray, weights: RowWeights, exchange: Exchange = ALONE) -> RareClassLimits:
     """The limits of one score that tells two classes apart: the rarer one counts."""
     limits = rare_class_limits(label, weights, 2, exchange)
     return RareClassLimits(limits.leaf_hessians.max(keepdims=True), limits.root_gains.max(keepdims=True))

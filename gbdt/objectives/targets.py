@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.data.exchange import Exchange
-from dmlgbm.gbdt.objectives.protocol import FloatArray, IntArray
+from dmlgbm.gbdt.objectives.protocol import ClassArray, FloatArray, IntArray
 
 
 class RowError(ValueError):
@@ -47,6 +47,16 @@ def require_events(objective: str, target: FloatArray, exchange: Exchange) -> No
 
 def class_numbers(objective: str, target: FloatArray, n_classes: int, kind: str) -> IntArray:
     """The targets as the integers 0..n_classes-1, which they must be."""
+    _require_class_numbers(objective, target, n_classes, kind)
+    return target.astype(np.int64)
+
+
+def narrow_class_numbers(objective: str, target: FloatArray, n_classes: int) -> ClassArray:
+    """The same in as few bytes as hold them: who keeps them for a whole fit counts bytes a row."""
+    _require_class_numbers(objective, target, n_classes, "classes")
+    return target.astype(np.min_scalar_type(n_classes - 1))
+
+
+def _require_class_numbers(objective: str, target: FloatArray, n_classes: int, kind: str) -> None:
     valid = (target >= 0) & (target < n_classes) & (target == np.floor(target))
     require_target(objective, target, valid, f"{kind} that are whole numbers from 0 to {n_classes - 1}")
-    return target.astype(np.int64)
