@@ -282,7 +282,7 @@ def _binned(
     clashing = partition.binned.clashing
     if not clashing:
         holdings_of(fit_id, address).partitions[share] = partition
-    digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score))
+    digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score, rows.position))
     return Receipt(share, address, digest, clashing)
 
 

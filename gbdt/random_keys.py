@@ -21,6 +21,7 @@ class Purpose(IntEnum):
     EQUAL_ROWS = 6
     DROPPED_ITERATIONS = 7
     ROW_WEIGHTS = 8
+    GRADIENTS = 9
 
 
 def random_key(seed: int, purpose: Purpose, *numbers: int) -> np.uint64:

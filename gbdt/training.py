@@ -46,7 +46,7 @@ def train(
     _announce_growth()
     with Workers(parameters.n_threads) as workers:
         dataset = binner(rows.table, binning, workers, rows.weight)
-        loss = loss_over(rows, objective, parameters.precision)
+        loss = loss_over(rows, objective, parameters.precision, dataset.segments)
         columns = Columns.of(rows.table)
         start = initial_model or empty_model(loss, columns, parameters, first_scores=rows.init_score is None)
         check_outputs(start, loss)

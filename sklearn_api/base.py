@@ -37,7 +37,7 @@ from dmlgbm.sklearn_api.parameters.values import EngineParameters, Stretch, engi
 from dmlgbm.sklearn_api.predicting import TreePredictions
 from dmlgbm.sklearn_api.rows.holdout import Split
 from dmlgbm.sklearn_api.rows.labels import Labels, numbers_of_known_labels
-from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, group_boundaries, numeric_target
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, group_boundaries, numeric_target, survival_times
 from dmlgbm.sklearn_api.rows.weightless_rows import weighing_rows
 from dmlgbm.sklearn_api.saved_state import saved_state
 from dmlgbm.sklearn_api.sharing.work_sharing import WorkSharing
@@ -56,7 +56,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     """Gradient-boosted trees behind scikit-learn's interface; the concrete estimators know their targets."""
 
     trains_on_collections: ClassVar[bool] = True
-    _target_kind: ClassVar[Target] = "numbers"
+    _target_kind: Target = "numbers"
     _needs_queries: ClassVar[bool] = False
     # Of the estimator that a scorer sees while training: scores of evaluation rows, whose numbers are its X.
     _scores_in_fit: FloatArray | None = None
@@ -155,7 +155,8 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         rows = given.rows
         table = self._table_like(columns, rows.X, name=rows.called("X"))
         if classes is None:
-            target = numeric_target(rows.y, table.n_rows, rows.called("y"))
+            checked = survival_times if self._target_kind == "times" else numeric_target
+            target = checked(rows.y, table.n_rows, rows.called("y"))
         else:
             target = numbers_of_known_labels(rows.y, table.n_rows, classes, rows.called("y"))
         group_starts = None

@@ -11,6 +11,9 @@ import numpy as np
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.objectives import ObjectiveSettings
+from dmlgbm.gbdt.objectives.factory import RANKER_OBJECTIVES
+from dmlgbm.gbdt.objectives.ranking import require_pairs
+from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.dispatch import refuse_client
@@ -19,7 +22,7 @@ from dmlgbm.sklearn_api.parameters.column_rules import FeatureContributions, Int
 from dmlgbm.sklearn_api.parameters.documentation import documented
 from dmlgbm.sklearn_api.parameters.fit_settings import Callbacks, EvalMetric, fit_settings
 from dmlgbm.sklearn_api.parameters.names import stores_parameters
-from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
+from dmlgbm.sklearn_api.parameters.values import boosting_named, gains_of_labels, objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import RankPredictions
 from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.holdout import Split, split_groups
@@ -36,13 +39,19 @@ from dmlgbm.sklearn_api.watching.evaluation_sets import given_sets
 
 @documented
 class DMLGBMRanker(RankPredictions, BoostedTrees):
-    """Gradient-boosted trees that rank the rows of a query (LambdaRank).
+    """Gradient-boosted trees that rank the rows of a query.
+
+    Objectives: "lambdarank" (pairs of rows by what they matter for NDCG, the default), "rank_xendcg" (cross entropy of
+    a query's scores and drawn relevances), "pairwise" (RankNet, all pairs alike), or a function.
 
     Targets are grades of relevance: 0 for an irrelevant row, then 1, 2, ... The rows of a query follow one another.
     """
 
     eval_at: Sequence[int]
     lambdarank_truncation_level: int
+    lambdarank_norm: bool
+    label_gain: Sequence[float] | None
+    lambdarank_position_bias_regularization: float
 
     _needs_queries = True
 
@@ -115,6 +124,9 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         checkpoint_dir: str | os.PathLike[str] | None = None,
         eval_at: Sequence[int] = (1, 2, 3, 4, 5),
         lambdarank_truncation_level: int = 30,
+        lambdarank_norm: bool = True,
+        label_gain: Sequence[float] | None = None,
+        lambdarank_position_bias_regularization: float = 0.0,
     ) -> None: ...
 
     def fit(
@@ -137,11 +149,14 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         eval_metric: EvalMetric = None,
         categorical_feature: CategoricalFeature | None = None,
         feature_name: Sequence[str] | None = None,
+        position: Any = None,
     ) -> Self:
         """Train on rows with grades y, in queries given by their sizes or by an id for each row."""
         given = given_sets(eval_set, eval_names, eval_sample_weight, eval_init_score, eval_group, eval_qid)
         settings = fit_settings(self, callbacks, eval_metric, categorical_feature, feature_name, has_sets=bool(given))
-        rows = GivenRows(X, y, sample_weight, init_score, group, qid)
+        rows = GivenRows(X, y, sample_weight, init_score, group, qid, position=position)
+        if position is not None:
+            self._require_biases()
         if is_collection(X):
             from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 
@@ -162,16 +177,34 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         prediction = np.asarray(self.predict(X))
         n_rows = len(prediction)
         starts = group_boundaries(group, qid, n_rows)
-        (metric,) = metrics_for(["ndcg"], objective_alpha=0.0, eval_at=[n_rows])
+        gains = gains_of_labels(self.label_gain)
+        (metric,) = metrics_for(["ndcg"], objective_alpha=0.0, eval_at=[n_rows], label_gain=gains)
         return float(
             metric.function(numeric_target(y, n_rows), prediction, weight_vector(sample_weight, n_rows), starts)
         )
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
-        name = objective_named(self.objective, ("lambdarank",), "lambdarank", type(self).__name__)
         return ObjectiveSettings(
-            name, truncation_level=int(self.lambdarank_truncation_level), max_delta_step=step_limit(self.max_delta_step)
+            self._objective_name(),
+            truncation_level=int(self.lambdarank_truncation_level),
+            normalised_pairs=bool(self.lambdarank_norm),
+            label_gain=gains_of_labels(self.label_gain),
+            learning_rate_of_biases=float(self.learning_rate),
+            position_bias_regularization=float(self.lambdarank_position_bias_regularization),
+            max_delta_step=step_limit(self.max_delta_step),
         )
+
+    def _require_biases(self) -> None:
+        name = self._objective_name()
+        require_pairs("custom" if callable(name) else name)
+        if boosting_named(self.boosting_type) == "rf":
+            raise ParameterError(
+                f"position does not fit boosting_type={self.boosting_type!r}: what places add is learnt along with the "
+                "scores, which stay the same for all trees of a forest. Choose 'gbdt' or 'dart', or leave it out."
+            )
+
+    def _objective_name(self) -> str | Callable[..., Any]:
+        return objective_named(self.objective, RANKER_OBJECTIVES, "lambdarank", type(self).__name__)
 
     def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
         assert group_starts is not None

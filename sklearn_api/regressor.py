@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
+import numpy as np
 from sklearn.base import RegressorMixin
 
 from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.metrics import metrics_for
 from dmlgbm.gbdt.metrics.loss_constants import LossConstants
 from dmlgbm.gbdt.objectives import ObjectiveSettings
-from dmlgbm.gbdt.objectives.factory import REGRESSOR_OBJECTIVES
+from dmlgbm.gbdt.objectives.factory import REGRESSOR_OBJECTIVES, SURVIVAL_OBJECTIVES
 from dmlgbm.gbdt.system.cluster_types import is_collection
 from dmlgbm.sklearn_api.base import BoostedTrees
 from dmlgbm.sklearn_api.dispatch import refuse_client
@@ -25,9 +27,12 @@ from dmlgbm.sklearn_api.parameters.values import objective_named, step_limit
 from dmlgbm.sklearn_api.predicting import ValuePredictions
 from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.holdout import Split, split_rows
-from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, numeric_target
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, numeric_target, survival_times
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 from dmlgbm.sklearn_api.watching.evaluation_sets import given_sets
+
+if TYPE_CHECKING:
+    from dmlgbm.sklearn_api.clusters.partitions import Target
 
 
 @documented
@@ -36,13 +41,16 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
 
     Objectives: "regression" (squared error, the default), "regression_l1" (absolute error), "quantile" and "expectile"
     at the level `alpha`; "huber", "fair" and "logcosh", which outliers pull less; "mape" (relative error); "poisson",
-    "gamma" and "tweedie" (rates and amounts that are not negative), "cross_entropy" (shares from 0 to 1), or a
-    function.
+    "gamma" and "tweedie" (rates and amounts that are not negative), "cross_entropy" (shares from 0 to 1), "cox" and
+    "aft" (survival times; with a minus sign where the event did not come, as a structured array of (event, time), or
+    as two columns of bounds), or a function.
     """
 
     alpha: float
     fair_c: float
     tweedie_variance_power: float
+    aft_loss_distribution: str
+    aft_loss_distribution_scale: float
 
     @stores_parameters
     def __init__(
@@ -115,6 +123,8 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         alpha: float = 0.9,
         fair_c: float = 1.0,
         tweedie_variance_power: float = 1.5,
+        aft_loss_distribution: Literal["normal", "logistic", "extreme"] = "normal",
+        aft_loss_distribution_scale: float = 1.0,
     ) -> None: ...
 
     def fit(
@@ -146,18 +156,42 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         parameters = self._engine_parameters(settings.parameters, has_sets=bool(given))
         start = self._starting_point(init_model)
         table = self._training_table(X, start, settings)
-        training = self._weighing_rows(rows.checked(table, numeric_target(y, table.n_rows), 1), X, start)
+        training = self._weighing_rows(rows.checked(table, self._checked_target(y, table.n_rows), 1), X, start)
         columns = settings.matched_to(Columns.of(training.table))
         watched = [self._watched(each, columns, None, 1) for each in given]
         objective = self._objective_settings(0)
         warn_of_small_targets(objective.name, training.target)
         return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings))
 
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """R^2 of the predictions; of survival times Harrell's concordance index, which knows no weights."""
+        if self._target_kind == "numbers":
+            return float(super().score(X, y, sample_weight))
+        prediction = np.asarray(self.predict(X))
+        survival = self._objective_settings(0).survival
+        (metric,) = metrics_for(["c_index"], objective_alpha=0.0, eval_at=(), survival=survival)
+        return metric.function(survival_times(y, len(prediction)), prediction, None, None)
+
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
-        name = objective_named(self.objective, REGRESSOR_OBJECTIVES, "regression", type(self).__name__)
         constants = LossConstants(fair_c=float(self.fair_c), tweedie_variance_power=float(self.tweedie_variance_power))
-        step = step_limit(self.max_delta_step)
-        return ObjectiveSettings(name, alpha=float(self.alpha), max_delta_step=step, constants=constants)
+        return ObjectiveSettings(
+            self._objective_name(),
+            alpha=float(self.alpha),
+            distribution=self.aft_loss_distribution,
+            distribution_scale=float(self.aft_loss_distribution_scale),
+            max_delta_step=step_limit(self.max_delta_step),
+            constants=constants,
+        )
+
+    def _objective_name(self) -> str | Callable[..., Any]:
+        return objective_named(self.objective, REGRESSOR_OBJECTIVES, "regression", type(self).__name__)
+
+    @property
+    def _target_kind(self) -> Target:  # type: ignore[override]
+        return "times" if self._objective_name() in SURVIVAL_OBJECTIVES else "numbers"
+
+    def _checked_target(self, y: Any, n_rows: int) -> FloatArray:
+        return survival_times(y, n_rows) if self._target_kind == "times" else numeric_target(y, n_rows)
 
     def _split(self, n_rows: int, target: FloatArray, group_starts: IntArray | None, seed: int) -> Split:
         return split_rows(n_rows, self._share_to_watch(), seed)

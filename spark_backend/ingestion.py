@@ -138,7 +138,7 @@ class _Binning:
         first_row = assignment.first_rows[number]
         with Workers(1) as workers:
             partition = RankPartition.of(rows, assignment.plan, first_row, assignment.initial_model, workers)
-        digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score))
+        digest = rows_digest(first_row, (rows.target, rows.weight, rows.init_score, rows.position))
         return BinnedShare(number, partition, digest)
 
 

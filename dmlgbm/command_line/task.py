@@ -20,13 +20,13 @@ class Task(NamedTuple):
 
 def known_task(asked: str, objective: Any, query: str | None) -> Task | None:
     """The task, if it can be told without looking at the target."""
-    from dmlgbm.gbdt.objectives.factory import CLASSIFIER_OBJECTIVES, REGRESSOR_OBJECTIVES
+    from dmlgbm.gbdt.objectives.factory import CLASSIFIER_OBJECTIVES, RANKER_OBJECTIVES, REGRESSOR_OBJECTIVES
     from dmlgbm.sklearn_api.parameters.values import OBJECTIVE_ALIASES
 
     tasks: dict[str, TaskName] = {
         **dict.fromkeys((*CLASSIFIER_OBJECTIVES, "log_loss"), "classification"),
         **dict.fromkeys(REGRESSOR_OBJECTIVES, "regression"),
-        "lambdarank": "ranking",
+        **dict.fromkeys(RANKER_OBJECTIVES, "ranking"),
     }
     named = tasks.get(OBJECTIVE_ALIASES.get(objective, objective)) if isinstance(objective, str) else None
     task = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +28,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--qid", "--group", dest="query", metavar="COL", help="column that tells the queries of a ranking apart"
     )
     parser.add_argument("--weight", metavar="COL", help="column with the weight of each row")
+    parser.add_argument(
+        "--position", metavar="COL", help="column with the place at which each row of a ranking was shown"
+    )
     parser.add_argument("--drop", nargs="+", action="extend", default=[], metavar="COL", help="columns to leave out")
     parser.add_argument(
         "--categorical", nargs="+", action="extend", default=[], metavar="COL",
@@ -53,6 +57,8 @@ def run(arguments: argparse.Namespace, console: Console) -> dict[str, Any]:
     require_writable(arguments.out)
     parameters = parameters_from(arguments.parameter_file, arguments.parameters)
     task = known_task(arguments.task, parameters.get("objective"), arguments.query)
+    if arguments.position is not None and (task is None or task.name != "ranking"):
+        raise ValueError("--position is for ranking: name the column of queries with --qid, or leave it out.")
     if task is not None:
         # A wrong parameter should not cost the time to read the data; without a task it is found after that.
         _estimator(task.name, parameters, arguments)
@@ -94,7 +100,12 @@ def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, Given
     from dmlgbm.command_line.training_rows import ColumnRoles, given_rows, read_table_like, read_training_table
 
     roles = ColumnRoles(
-        arguments.target, arguments.weight, arguments.query, tuple(arguments.drop), tuple(arguments.categorical)
+        arguments.target,
+        arguments.weight,
+        arguments.query,
+        tuple(arguments.drop),
+        tuple(arguments.categorical),
+        arguments.position,
     )
     target_is_text = task is not None and task.name == "classification"
     file = TableFile(arguments.data, csv_format.named_format(arguments))
@@ -105,6 +116,8 @@ def _read(arguments: argparse.Namespace, task: Task | None) -> tuple[Task, Given
     if arguments.valid is None:
         return task, rows, None
     valid_file = TableFile(arguments.valid, file.named)
+    if roles.position is not None:  # metrics ask for no positions
+        table, roles = table.drop_columns([roles.position]), replace(roles, position=None)
     valid_table = read_table_like(valid_file, table, roles)
     return task, rows, given_rows(valid_table, valid_file, roles, classify=classify)
 
@@ -140,6 +153,8 @@ def _fit_arguments(rows: GivenRows, valid: GivenRows | None, console: Console) -
         arguments["callbacks"] = [progress_bar()]
     if rows.qid is not None:
         arguments["qid"] = rows.qid
+    if rows.position is not None:
+        arguments["position"] = rows.position
     if valid is not None:
         arguments |= {"eval_set": [(valid.X, valid.y)], "eval_names": ["validation"]}
         if valid.sample_weight is not None:

@@ -22,17 +22,18 @@ class ColumnRoles:
     query: str | None
     dropped: Sequence[str]
     categorical: Sequence[str]
+    position: str | None = None
 
     def features_among(self, names: Sequence[str]) -> list[str]:
         """The columns without any other role."""
-        others = {self.target, self.weight, self.query, *self.dropped}
+        others = {self.target, self.weight, self.query, self.position, *self.dropped}
         return [name for name in names if name not in others]
 
 
 def read_training_table(file: tables.TableFile, roles: ColumnRoles, *, target_is_text: bool) -> Any:
     """The columns of the training file that have a role."""
     names, path = file.column_names(), file.path
-    given = {"--weight": roles.weight, "--qid": roles.query}
+    given = {"--weight": roles.weight, "--qid": roles.query, "--position": roles.position}
     wanted = [("--target", roles.target), *((option, name) for option, name in given.items() if name is not None)]
     wanted += [("--drop", name) for name in roles.dropped] + [("--categorical", name) for name in roles.categorical]
     for option, name in wanted:
@@ -45,7 +46,13 @@ def read_training_table(file: tables.TableFile, roles: ColumnRoles, *, target_is
     if not file.is_csv:
         return table
     # Weights are checked row by row later; queries and categories may be any text.
-    unchecked = {roles.query, roles.weight, *roles.categorical, roles.target if target_is_text else None}
+    unchecked = {
+        roles.query,
+        roles.weight,
+        roles.position,
+        *roles.categorical,
+        roles.target if target_is_text else None,
+    }
     checked = [name for name in table.column_names if name not in unchecked]
     return text_columns.numbers_read(table, checked, file, target=roles.target)
 
@@ -69,12 +76,15 @@ def given_rows(table: Any, file: tables.TableFile, roles: ColumnRoles, *, classi
     if not classify:
         table = text_columns.with_numbers(table, [roles.target], file)
     target = _labels(table[roles.target]) if classify else _numbers(table[roles.target], roles.target, path)
-    weight = None
-    if roles.weight is not None:
-        table = text_columns.with_numbers(table, [roles.weight], file)
-        weight = _numbers(table[roles.weight], roles.weight, path)
+    table = text_columns.with_numbers(
+        table, [name for name in (roles.weight, roles.position) if name is not None], file
+    )
+    weight, position = (
+        None if name is None else _numbers(table[name], name, path) for name in (roles.weight, roles.position)
+    )
     query = None if roles.query is None else _labels(table[roles.query])
-    return GivenRows(table.select(roles.features_among(table.column_names)), target, weight, qid=query)
+    features = table.select(roles.features_among(table.column_names))
+    return GivenRows(features, target, weight, qid=query, position=position)
 
 
 def require_column(name: str, names: Collection[str], path: str, option: str | None = None) -> None:
@@ -88,7 +98,7 @@ def require_column(name: str, names: Collection[str], path: str, option: str | N
 
 
 def _row_columns(roles: ColumnRoles) -> list[str]:
-    return [name for name in (roles.target, roles.weight, roles.query) if name is not None]
+    return [name for name in (roles.target, roles.weight, roles.query, roles.position) if name is not None]
 
 
 def _require_one_role(wanted: Sequence[tuple[str, str]]) -> None:

@@ -118,14 +118,27 @@ def _rates() -> None:
     model.predict(features)
 
 
+def _survival_times() -> None:
+    import numpy as np
+
+    features, target = _rows()
+    times = np.exp(target) * np.where(features[:, 1] > 0, -1.0, 1.0)
+    for objective in ("cox", "aft"):
+        model = _regressor(objective=objective, eval_metric=[f"{objective}_nloglik", "c_index"])
+        model.fit(features, times, eval_set=[(features, times)])
+    model.predict(features)
+
+
 def _ranking() -> None:
     import dmlgbm
 
     features, target = _rows()
     grades = (target > -0.3).astype("int64") + (target > 0.4)
     groups = [_QUERY_ROWS] * (_N_ROWS // _QUERY_ROWS)
-    for sample_weight in (None, 1.0 + (features[:, 0] > 0)):
-        dmlgbm.DMLGBMRanker(**_SMALL, n_jobs=1, eval_metric=["ndcg", "map", "mrr", "err"]).fit(
+    weight = 1.0 + (features[:, 0] > 0)
+    metrics = ["ndcg", "map", "mrr", "err"]
+    for objective, sample_weight in (("lambdarank", None), ("lambdarank", weight), ("rank_xendcg", None)):
+        dmlgbm.DMLGBMRanker(objective=objective, **_SMALL, n_jobs=1, eval_metric=metrics).fit(
             features,
             grades,
             group=groups,
@@ -280,6 +293,7 @@ _STEPS: dict[str, Callable[[], None]] = {
     "several classes": _several_classes,
     "squared, absolute and other errors": _regression,
     "Poisson rates": _rates,
+    "survival times": _survival_times,
     "ranking": _ranking,
     "categories": _categories,
     "sparse columns": _sparse_columns,

@@ -105,13 +105,24 @@ class Dropout:
         self._weights.take(step)
         self._iterations.append(new_trees)
 
-    def replay(self, trees: Sequence[Tree], dataset: Dataset, scores: FloatArray) -> list[Sequence[Tree]]:
-        """Go through finished iterations over these rows; what each of them added to any row's score."""
+    def replay(
+        self,
+        trees: Sequence[Tree],
+        dataset: Dataset,
+        scores: FloatArray,
+        follow: Callable[[FloatArray], None] | None = None,
+    ) -> list[Sequence[Tree]]:
+        """Go through finished iterations over these rows; what each of them added to any row's score.
+
+        `follow` is given the scores at which each was grown.
+        """
         n_outputs = len(scores)
         changes: list[Sequence[Tree]] = []
         for first in range(0, len(trees), n_outputs):
             new_trees = trees[first : first + n_outputs]
             weight = self.begin(scores)
+            if follow is not None:
+                follow(scores)
             add_trees(dataset, [scaled(tree, weight) for tree in new_trees], scores)
             self.end(new_trees, scores)
             changes.append(self.changes)

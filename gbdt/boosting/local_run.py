@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,7 @@ from dmlgbm.gbdt.boosting.loop import BoostingRun
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.row_numbers import Segment
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.grower import TreeGrower, histogram_bytes
 from dmlgbm.gbdt.growth.quantisation import most_repeated_rows
@@ -29,13 +30,21 @@ FloatArray = npt.NDArray[np.float64]
 _MOST_HISTOGRAM_BYTES = 128 << 20
 
 
-def loss_over(rows: Rows, objective: ObjectiveSettings, precision: str, exchange: Exchange = ALONE) -> Objective:
-    """The objective over these rows, and those that other processes hold."""
+def loss_over(
+    rows: Rows,
+    objective: ObjectiveSettings,
+    precision: str,
+    segments: Sequence[Segment],
+    exchange: Exchange = ALONE,
+) -> Objective:
+    """The objective over these rows, which the segments number, and those that other processes hold."""
     return objective_for(
         objective,
         target=rows.target,
         weight=rows.weight,
         group_starts=rows.group_starts,
+        segments=segments,
+        position=rows.position,
         most_repeated_rows=most_repeated_rows(precision),
         exchange=exchange,
     )

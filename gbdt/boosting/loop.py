@@ -35,6 +35,7 @@ from dmlgbm.gbdt.growth.tree_request import TreeRequest
 from dmlgbm.gbdt.model.tree import Tree
 from dmlgbm.gbdt.objectives import Objective
 from dmlgbm.gbdt.parameters import TrainParameters
+from dmlgbm.gbdt.random_keys import Purpose, random_key
 from dmlgbm.gbdt.threads import Workers
 
 FloatArray = npt.NDArray[np.float64]
@@ -153,7 +154,7 @@ class BoostingRun:
 
     def _grow_trees(self, iteration: int) -> list[Tree]:
         self._rate = self.parameters.rate_of(iteration - self._n_before)
-        self._derive()
+        self._derive(iteration)
         bag = self._sample(iteration)
         n_outputs = self._loss.n_outputs
         batches = [range(k, min(k + self._n_at_once, n_outputs)) for k in range(0, n_outputs, self._n_at_once)]
@@ -171,12 +172,13 @@ class BoostingRun:
             grown.append(self._grow(self._first_grower, _Batch(outputs, iteration * n_outputs, bag, self._workers)))
         return [tree for trees in grown for tree in trees]
 
-    def _derive(self) -> None:
+    def _derive(self, iteration: int) -> None:
         """Write the derivatives at the scores as they are."""
         self._largest = self._first_grower.derive() if self._n_growers == 1 else None
         if self._largest is None:
             own = np.empty((len(self.scores), 0), np.float32) if self._all_ones else self._hessians
-            self._loss.compute_gradients(self.scores, self._gradients, own, self._workers)
+            key = random_key(self.parameters.seed, Purpose.GRADIENTS, iteration)
+            self._loss.compute_gradients(self.scores, self._gradients, own, self._workers, key)
             if self._all_ones:
                 self._hessians[:] = 1.0
         if len(self._weightless):

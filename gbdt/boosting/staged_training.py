@@ -60,7 +60,7 @@ class StagedTraining:
         self._rows = rows
         # Averaged trees leave the scores alone, and those that lose weight leave rounding errors in them.
         self._adds_up = parameters.boosting_type == "gbdt"
-        self._loss = loss_over(rows, objective, parameters.precision)
+        self._loss = loss_over(rows, objective, parameters.precision, dataset.segments)
         start = so_far or empty_model(self._loss, columns, parameters, first_scores=rows.init_score is None)
         scores = np.repeat(start.base_scores[:, None], dataset.n_rows, axis=1)
         if rows.init_score is not None:

@@ -9,6 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
+IntArray = npt.NDArray[np.int64]
+
 
 class Segment(NamedTuple):
     """Rows start..start + n_rows here are the global rows from `first_row_number` on."""
@@ -27,6 +32,13 @@ def global_row_number(segments: Sequence[Segment], row: int) -> int:
     """The global number of a row that is here."""
     [(_, _, difference)] = stretches_between(segments, row, row + 1)
     return row + difference
+
+
+def global_row_numbers(segments: Sequence[Segment], rows: IntArray) -> IntArray:
+    """The global numbers of rows that are here."""
+    starts = np.array([segment.start for segment in segments], np.int64)
+    differences = np.array([segment.first_row_number - segment.start for segment in segments], np.int64)
+    return rows + differences[np.searchsorted(starts, rows, side="right") - 1]
 
 
 def placed_in_turn(stretches: Iterable[tuple[int, int]]) -> tuple[Segment, ...]:

@@ -29,6 +29,7 @@ class Rows:
     init_score: FloatArray | None = None  # [output, row]: where training starts
     group_starts: IntArray | None = None  # the first row of each query, then the number of rows
     row_numbers: IntArray | None = None  # in what the user passed, where rows were left out
+    position: IntArray | None = None  # at which place of its query a row was shown when it was graded
 
     @property
     def n_rows(self) -> int:
@@ -43,6 +44,7 @@ class Rows:
             None if self.init_score is None else np.ascontiguousarray(self.init_score[:, rows]),
             None if self.group_starts is None else kept_queries(self.group_starts, rows),
             None if self.row_numbers is None else self.row_numbers[rows],
+            None if self.position is None else self.position[rows],
         )
 
     def slice(self, start: int, stop: int) -> Rows:
@@ -58,6 +60,7 @@ class Rows:
             None if self.init_score is None else self.init_score[:, start:stop],
             group_starts,
             None if self.row_numbers is None else self.row_numbers[start:stop],
+            None if self.position is None else self.position[start:stop],
         )
 
     @classmethod
@@ -76,6 +79,7 @@ class Rows:
             _joined([part.init_score for part in filled], "init_score"),
             _joined_queries(filled),
             _joined([part.row_numbers for part in filled], "row_numbers"),
+            _joined([part.position for part in filled], "position"),
         )
 
     def numbered(self) -> Rows:

@@ -24,6 +24,9 @@ class Needs(Enum):
     TWO_CLASSES = "a classifier of two classes"
     CLASSES = "a classifier"
     QUERIES = "a ranker, which knows the rows of a query"
+    HAZARDS = "objective 'cox', which predicts hazards"
+    FAILURE_TIMES = "objective 'aft', which predicts times"
+    SURVIVAL = "survival times, with objective 'cox' or 'aft'"
 
 
 @dataclass(frozen=True)
@@ -44,7 +47,7 @@ class Metric:
     n_ranks: int = 0  # of classes by probability that it looks at: it needs more classes
     instead: str = ""  # metrics for models that this one is not for
 
-    def require(self, *, n_outputs: int, n_classes: int, has_queries: bool) -> None:
+    def require(self, *, n_outputs: int, n_classes: int, has_queries: bool, objective: str) -> None:
         """Refuse a model that this metric is not for; `n_classes` is below two where there are none."""
         met = {
             Needs.ANYTHING: True,
@@ -53,6 +56,9 @@ class Metric:
             Needs.TWO_CLASSES: n_outputs == 1 and n_classes == 2,
             Needs.CLASSES: n_classes > 1,
             Needs.QUERIES: has_queries,
+            Needs.HAZARDS: objective == "cox",
+            Needs.FAILURE_TIMES: objective == "aft",
+            Needs.SURVIVAL: objective in ("cox", "aft"),
         }
         if not met[self.needs]:
             instead = self.instead or "another metric"

@@ -1,10 +1,10 @@
 """Ranking metrics, means over queries: NDCG, mean average precision and reciprocal ranks at the first k positions.
 
-The conventions are LightGBM's: a row of label l gains 2^l - 1, position p (from 0) is discounted by 1 / log2(p + 2), a
-row is relevant if its label is above zero, a query without a relevant row counts as 1, and a query weighs the mean
-weight of its rows (also one without a relevant row, where LightGBM's NDCG forgets the weight). Rows with equal
-predictions rank in the order in which they came. Reciprocal ranks, which LightGBM lacks, are 0 where nothing is
-relevant, as in CatBoost.
+The conventions are LightGBM's: a row of label l gains 2^l - 1 or what `label_gain` says, position p (from 0) is
+discounted by 1 / log2(p + 2), a row is relevant if its label is above zero, a query without a relevant row counts as 1,
+and a query weighs the mean weight of its rows (also one without a relevant row, where LightGBM's NDCG forgets the
+weight). Rows with equal predictions rank in the order in which they came. Reciprocal ranks, which LightGBM lacks, are 0
+where nothing is relevant, as in CatBoost.
 """
 
 from __future__ import annotations
@@ -30,9 +30,22 @@ IntArray = npt.NDArray[np.int64]
 QueryScore = Callable[[IntArray, FloatArray, IntArray, int], FloatArray]
 
 
-def ndcg(label: IntArray, prediction: FloatArray, group_starts: IntArray, n_positions: int) -> FloatArray:
+def ndcg(
+    label: IntArray,
+    prediction: FloatArray,
+    group_starts: IntArray,
+    n_positions: int,
+    *,
+    label_gain: tuple[float, ...] | None = None,
+) -> FloatArray:
     """Each query's discounted gain over the first positions, divided by that of the best possible order."""
-    gain_of_label = np.ldexp(1.0, np.arange(label.max(initial=0) + 1)) - 1.0
+    highest = int(label.max(initial=0))
+    if label_gain is not None and highest >= len(label_gain):
+        raise ValueError(
+            f"label_gain has the gains of labels 0 to {len(label_gain) - 1}, but there are rows of label {highest}: "
+            "add the gain of each label."
+        )
+    gain_of_label = np.ldexp(1.0, np.arange(highest + 1)) - 1.0 if label_gain is None else np.array(label_gain)
     logarithms = logarithm(np.arange(2.0, n_positions + 2.0))
     values = np.empty(len(group_starts) - 1)
     ndcg_of_queries(label, prediction, group_starts, gain_of_label, logarithms[:1] / logarithms, values)

@@ -11,6 +11,7 @@ import difflib
 import re
 from collections.abc import Iterable, Sequence
 from functools import partial
+from typing import NamedTuple
 
 from dmlgbm.gbdt.metrics import area_under_curve, class_losses, confusion_counts, precision_recall, ranking, row_losses
 from dmlgbm.gbdt.metrics.calibration import CalibrationError
@@ -21,6 +22,7 @@ from dmlgbm.gbdt.metrics.loss_metrics import LOSS_METRICS, loss_metric
 from dmlgbm.gbdt.metrics.metric import Metric, Needs
 from dmlgbm.gbdt.metrics.ranking import MeanOfAllQueries, QueryMean, QueryScore
 from dmlgbm.gbdt.metrics.row_losses import RootRowMean, RowMean
+from dmlgbm.gbdt.metrics.survival import SURVIVAL_METRICS, SurvivalModel, survival_metric
 from dmlgbm.gbdt.parameters import ParameterError
 
 # Losses, of which less is better.
@@ -117,7 +119,12 @@ _ALIASES = {
     "regression_l1": "l1",
     "pinball": "quantile",
     "mean_poisson_deviance": "poisson",
-    "lambdarank": "ndcg",
+    "cox": "cox_nloglik",
+    "cox-nloglik": "cox_nloglik",
+    "aft": "aft_nloglik",
+    "aft-nloglik": "aft_nloglik",
+    "concordance_index": "c_index",
+    **dict.fromkeys(("lambdarank", "rank_xendcg", "xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "ndcg"),
     "mean_average_precision": "map",
     "mean_absolute_percentage_error": "mape",
     "xentropy": "cross_entropy",
@@ -128,7 +135,7 @@ _ALIASES = {
     "multiclassova": "multi_logloss",
 }
 
-_NAMES = (*_ROW_METRICS, "quantile", *_OTHER_METRICS, *_RANKING_METRICS, *LOSS_METRICS)
+_NAMES = (*_ROW_METRICS, "quantile", *_OTHER_METRICS, *_RANKING_METRICS, *LOSS_METRICS, *SURVIVAL_METRICS)
 
 # Names that hold a number; they are shown as the names of metrics, and in what is said about an unknown one.
 _PATTERNS = {
@@ -144,11 +151,16 @@ _DEFAULTS = {
     "regression_l1": "l1",
     "quantile": "quantile",
     "poisson": "poisson",
+    "cox": "cox_nloglik",
+    "aft": "aft_nloglik",
     "lambdarank": "ndcg",
     "multiclassova": "multi_logloss",
     **{name: name for name in LOSS_METRICS if name != "gamma_deviance"},
+    "pairwise": "ndcg",
+    "rank_xendcg": "ndcg",
 }
 _USUAL_CONSTANTS = LossConstants()
+_USUAL_TIMES = SurvivalModel()
 
 
 def default_metric(objective: str) -> str:
@@ -167,40 +179,53 @@ def metrics_for(
     objective_alpha: float,
     eval_at: Iterable[int],
     constants: LossConstants = _USUAL_CONSTANTS,
+    label_gain: tuple[float, ...] | None = None,
+    survival: SurvivalModel = _USUAL_TIMES,
 ) -> list[Metric]:
     """The metrics of the given names or aliases, each once, in the given order.
 
-    `objective_alpha` is that of "quantile", "huber" and "expectile"; `constants` are those of other losses, and
-    `eval_at` the numbers of positions of ranking metrics.
+    `objective_alpha` is that of "quantile", "huber" and "expectile"; `constants` are those of other losses, `eval_at`
+    the numbers of positions of ranking metrics, and `label_gain` what labels gain in "ndcg"; `survival` says what
+    predictions are to metrics of times.
     """
-    positions = list(dict.fromkeys(eval_at))
+    settings = _Settings(objective_alpha, list(dict.fromkeys(eval_at)), constants, label_gain, survival)
     metrics: dict[str, Metric] = {}
     for name in names:
-        for metric in _metrics_called(name, objective_alpha, positions, constants):
+        for metric in _metrics_called(name, settings):
             metrics.setdefault(metric.name, metric)
     return list(metrics.values())
 
 
-def _metrics_called(
-    given: str, objective_alpha: float, positions: Sequence[int], constants: LossConstants
-) -> list[Metric]:
+class _Settings(NamedTuple):
+    """What metrics have to know besides their names."""
+
+    alpha: float
+    positions: Sequence[int]
+    constants: LossConstants
+    label_gain: tuple[float, ...] | None
+    survival: SurvivalModel
+
+
+def _metrics_called(given: str, settings: _Settings) -> list[Metric]:
     name = _ALIASES.get(given, given)
     if name in _OTHER_METRICS:
         return [_OTHER_METRICS[name]]
     if name in _RANKING_METRICS:
-        return _at_positions(name, positions)
+        return _at_positions(name, settings.positions, settings.label_gain)
     if name in LOSS_METRICS:
-        return [loss_metric(name, objective_alpha, constants)]
+        return [loss_metric(name, settings.alpha, settings.constants)]
+    if name in SURVIVAL_METRICS:
+        return [survival_metric(name, settings.survival)]
     if name == "quantile":
-        return [_pinball(name, objective_alpha)]
+        return [_pinball(name, settings.alpha)]
     if name in _ROW_METRICS:
         mean = _ROW_METRICS[name]
         needs = Needs.SEVERAL_CLASSES if mean.several_classes else Needs.ONE_PREDICTION
         return [Metric(name, mean, higher_is_better=False, needs=needs)]
-    return [_with_number(str(given))]
+    return [_with_number(str(given), settings.label_gain)]
 
 
-def _with_number(name: str) -> Metric:
+def _with_number(name: str, label_gain: tuple[float, ...] | None) -> Metric:
     """The metric of a name that holds a number."""
     level, k, at = (pattern.fullmatch(name) for pattern in _PATTERNS.values())
     if level is not None:
@@ -215,7 +240,7 @@ def _with_number(name: str) -> Metric:
     if at is not None:
         if not at[2].isdecimal():
             raise ParameterError(f"eval_metric={name!r} must name a number of positions, such as {at[1]}@5.")
-        return _at_positions(at[1], [int(at[2])])[0]
+        return _at_positions(at[1], [int(at[2])], label_gain)[0]
     raise ValueError(_unknown(name))
 
 
@@ -234,13 +259,14 @@ def _level(name: str, text: str) -> float:
     return level
 
 
-def _at_positions(name: str, positions: Sequence[int]) -> list[Metric]:
+def _at_positions(name: str, positions: Sequence[int], label_gain: tuple[float, ...] | None) -> list[Metric]:
     for position in positions:
         if position < 1:
             raise ValueError(f"eval_at must hold whole numbers of positions from 1 on, got {position}")
+    score = partial(ranking.ndcg, label_gain=label_gain) if name == "ndcg" else _RANKING_METRICS[name]
     metrics = []
     for k in positions:
-        mean = QueryMean(f"{name}@{k}", _RANKING_METRICS[name], k)
+        mean = QueryMean(f"{name}@{k}", score, k)
         function = MeanOfAllQueries(mean) if name in _OF_ALL_QUERIES else mean
         metrics.append(Metric(mean.name, function, higher_is_better=True, needs=Needs.QUERIES))
     return metrics

@@ -69,7 +69,7 @@ class Custom:
         return None
 
     def compute_gradients(
-        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers, noise_key: np.uint64
     ) -> None:
         if score.shape[1] == 0:
             return

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
+from dmlgbm.gbdt.data.row_numbers import Segment, whole_table
 from dmlgbm.gbdt.data.row_weights import RowWeights, settled_weights
 from dmlgbm.gbdt.metrics.loss_constants import LossConstants
+from dmlgbm.gbdt.metrics.survival import DISTRIBUTIONS, SurvivalModel
 from dmlgbm.gbdt.objectives.binary import NO_BALANCE, Balance, Binary, CrossEntropy, Focal
+from dmlgbm.gbdt.objectives.cox import Cox
 from dmlgbm.gbdt.objectives.custom import Custom, ObjectiveFunction, count_arguments
+from dmlgbm.gbdt.objectives.failure_times import FailureTime
 from dmlgbm.gbdt.objectives.multiclass import Multiclass, OneVsAll
 from dmlgbm.gbdt.objectives.pointwise import AbsoluteError, Quantile, SquaredError
+from dmlgbm.gbdt.objectives.position_biases import PositionBiases
 from dmlgbm.gbdt.objectives.protocol import NO_LARGEST_STEP, FloatArray, IntArray, Objective
-from dmlgbm.gbdt.objectives.ranking import LambdaRank
+from dmlgbm.gbdt.objectives.ranking import LambdaRank, ListwiseCrossEntropy, Pairwise, require_pairs
 from dmlgbm.gbdt.objectives.rates import Gamma, Poisson, Tweedie
 from dmlgbm.gbdt.objectives.robust import AbsolutePercentageError, Expectile, Fair, Huber, LogCosh
 from dmlgbm.gbdt.parameters import ParameterError
@@ -25,11 +30,13 @@ _CONSTANT_HESSIANS = ("regression", "regression_l1", "quantile", "huber", "mape"
 _BALANCED = ("binary", "focal", "multiclassova")
 _SEVERAL_OUTPUTS = ("multiclass", "multiclassova")
 CLASSIFIER_OBJECTIVES = ("binary", "focal", *_SEVERAL_OUTPUTS)
+SURVIVAL_OBJECTIVES = ("cox", "aft")
 REGRESSOR_OBJECTIVES = (
     *("regression", "regression_l1", "quantile", "huber", "fair", "logcosh", "expectile", "mape"),
-    *("poisson", "gamma", "tweedie", "cross_entropy"),
+    *("poisson", "gamma", "tweedie", "cross_entropy", *SURVIVAL_OBJECTIVES),
 )
-OBJECTIVE_NAMES = (*CLASSIFIER_OBJECTIVES, *REGRESSOR_OBJECTIVES, "lambdarank")
+RANKER_OBJECTIVES = ("lambdarank", "rank_xendcg", "pairwise")
+OBJECTIVE_NAMES = (*CLASSIFIER_OBJECTIVES, *REGRESSOR_OBJECTIVES, *RANKER_OBJECTIVES)
 _USUAL_CONSTANTS = LossConstants()
 
 
@@ -41,6 +48,12 @@ class ObjectiveSettings:
     n_classes: int = 1
     alpha: float = 0.9
     truncation_level: int = 30
+    normalised_pairs: bool = True
+    label_gain: tuple[float, ...] | None = None  # of labels 0, 1, ...; None for 2^l - 1
+    learning_rate_of_biases: float = 0.1
+    position_bias_regularization: float = 0.0
+    distribution: str = "normal"
+    distribution_scale: float = 1.0
     max_delta_step: float | None = None
     constants: LossConstants = _USUAL_CONSTANTS
     balance: Balance = NO_BALANCE
@@ -54,6 +67,15 @@ class ObjectiveSettings:
                 f"max_delta_step={step!r} is out of range: it must be None (chosen by the objective), 0 (no limit) or "
                 "a positive number."
             )
+        if self.distribution not in DISTRIBUTIONS:
+            raise ParameterError(
+                f"aft_loss_distribution={self.distribution!r} is not one of {', '.join(map(repr, DISTRIBUTIONS))}."
+            )
+        if not 0.0 < self.distribution_scale < math.inf:
+            raise ParameterError(
+                f"aft_loss_distribution_scale={self.distribution_scale!r} is out of range: it must be positive and "
+                "finite."
+            )
 
     def _require_alpha(self) -> None:
         if self.name == "huber":
@@ -66,6 +88,11 @@ class ObjectiveSettings:
     def name(self) -> str:
         """The objective's name, "custom" for a function."""
         return "custom" if callable(self.name_or_callable) else self.name_or_callable
+
+    @property
+    def survival(self) -> SurvivalModel:
+        """What predictions say of times."""
+        return SurvivalModel(self.distribution, self.distribution_scale, predicts_risk=self.name == "cox")
 
     @property
     def n_outputs(self) -> int:
@@ -92,6 +119,8 @@ _OF_ROWS: dict[str, Callable[[ObjectiveSettings, _WeighedRows], Objective]] = {
     "gamma": lambda _, rows: Gamma(*rows),
     "tweedie": lambda own, rows: Tweedie(*rows, own.constants.tweedie_variance_power),
     "cross_entropy": lambda _, rows: CrossEntropy(*rows),
+    "cox": lambda _, rows: Cox(*rows),
+    "aft": lambda own, rows: FailureTime(*rows, own.distribution, own.distribution_scale),
 }
 
 
@@ -102,14 +131,18 @@ def objective_for(
     weight: FloatArray | None,
     group_starts: IntArray | None,
     most_repeated_rows: float = 0,
+    segments: Sequence[Segment] | None = None,
+    position: IntArray | None = None,
     exchange: Exchange = ALONE,
 ) -> Objective:
     """The objective over these rows, and those that other processes hold.
 
     `n_classes` matters to "multiclass", "multiclassova" and functions, `alpha` to "quantile", "huber" and "expectile",
-    `truncation_level` to "lambdarank", and `group_starts`, the first row of each query and then the number of rows, to
-    "lambdarank" and functions. Weights that are whole numbers stand for repeated rows up to `most_repeated_rows` of
-    them, and always where hessians would be constant without them, which saves their rounding.
+    `truncation_level` to "lambdarank" and "pairwise", and so do the places at which rows were shown, `position`;
+    `segments`, the rows' numbers (without, they are all rows), to "rank_xendcg", and `group_starts`, the first row of
+    each query and then the number of rows, to all that rank and to functions. Weights that are whole numbers stand for
+    repeated rows up to `most_repeated_rows` of them, and always where hessians would be constant without them, which
+    saves their rounding.
     """
     target = np.ascontiguousarray(target, np.float64)
     weight = None if weight is None else np.ascontiguousarray(weight, np.float64)
@@ -122,7 +155,14 @@ def objective_for(
     else:
         most = math.inf if settings.name_or_callable in _CONSTANT_HESSIANS else most_repeated_rows
         weights = settled_weights(weight, exchange, most_repeated_rows=most)
-        objective = _named(settings, target, weights, group_starts, exchange)
+        if segments is None:
+            segments = whole_table(len(target))
+        objective = _named(settings, target, weights, group_starts, segments, exchange)
+    if position is not None:
+        require_pairs(settings.name)
+        assert isinstance(objective, LambdaRank)
+        rate, regularization = settings.learning_rate_of_biases, settings.position_bias_regularization
+        objective.biases = PositionBiases(position, objective.weights, rate, regularization, exchange)
     if settings.max_delta_step is not None:
         objective.largest_step = settings.max_delta_step or NO_LARGEST_STEP
     return objective
@@ -133,11 +173,16 @@ def _named(
     target: FloatArray,
     weights: RowWeights,
     group_starts: IntArray | None,
+    segments: Sequence[Segment],
     exchange: Exchange,
 ) -> Objective:
     name = str(settings.name_or_callable)
-    if name == "lambdarank":
-        return LambdaRank(target, weights, group_starts, settings.truncation_level)
+    if name in ("lambdarank", "pairwise"):
+        kind = LambdaRank if name == "lambdarank" else Pairwise
+        pairs = settings.truncation_level, settings.normalised_pairs, settings.label_gain
+        return kind(target, weights, group_starts, *pairs)
+    if name == "rank_xendcg":
+        return ListwiseCrossEntropy(target, weights, group_starts, segments)
     if name in _OF_ROWS:
         return _OF_ROWS[name](settings, (target, weights, exchange))
     raise ParameterError(

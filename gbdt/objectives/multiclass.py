@@ -63,7 +63,7 @@ class Multiclass(_SeveralClasses):
         return logarithm(self._shares())
 
     def compute_gradients(
-        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers, noise_key: np.uint64
     ) -> None:
         target = self._target
         weight = self.weights.in_derivatives
@@ -113,7 +113,7 @@ class OneVsAll(_SeveralClasses):
         return logarithm(shares / (1.0 - shares))
 
     def compute_gradients(
-        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers, noise_key: np.uint64
     ) -> None:
         target, weight, class_weight = self._target, self.weights.in_derivatives, self._class_weight
         workers.run_ranges(

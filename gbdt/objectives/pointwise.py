@@ -47,7 +47,7 @@ class Pointwise(ABC):
         return np.array([self._base_score()])
 
     def compute_gradients(
-        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers, noise_key: np.uint64
     ) -> None:
         def write_rows(start: int, stop: int) -> None:
             rows = slice(start, stop)

@@ -88,9 +88,12 @@ class Objective(Protocol):
         """The score of every row before the first tree, for each output; independent of the order of rows."""
 
     def compute_gradients(
-        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers
+        self, score: FloatArray, gradients: SingleArray, hessians: SingleArray, workers: Workers, noise_key: np.uint64
     ) -> None:
-        """Write the derivatives of the loss at the scores, weighted but for repeats; all arrays are [output, row]."""
+        """Write the derivatives of the loss at the scores, weighted but for repeats; all arrays are [output, row].
+
+        What a loss draws at random is a hash of the key, which each iteration has for itself, and of row numbers.
+        """
 
     def row_loss(self) -> RowLoss | None:
         """The same for kernels that make passes over the rows, where a LOSS can say it."""

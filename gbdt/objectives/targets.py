@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
+from dmlgbm.gbdt.data.exchange import Exchange
 from dmlgbm.gbdt.objectives.protocol import ClassArray, FloatArray, IntArray
 
 
@@ -33,6 +34,15 @@ def require_real(objective: str, target: FloatArray) -> None:
     """Refuse NaN, infinities and numbers whose gradients, which are float32, would be infinite."""
     largest = float(np.finfo(np.float32).max)
     require_target(objective, target, np.abs(target) <= largest, "finite numbers of at most 3.4e38")
+
+
+def require_events(objective: str, target: FloatArray, exchange: Exchange) -> None:
+    """Times of either sign, of which some row's is positive: its event came."""
+    require_real(objective, target)
+    valid = target != 0.0
+    require_target(objective, target, valid, "times above 0, with a minus sign where the event did not come (censored)")
+    if not exchange.reduce_max(np.array([(target > 0.0).any()], np.float64))[0]:
+        raise ValueError(f"All rows are censored, but objective {objective!r} needs one whose event came.")
 
 
 def class_numbers(objective: str, target: FloatArray, n_classes: int, kind: str) -> IntArray:

@@ -18,7 +18,7 @@ LinkFunction = Literal["none", "exponential", "sigmoid", "softmax", "one_vs_all"
 
 _LINKS: dict[str, LinkFunction] = {
     **dict.fromkeys(("binary", "focal", "cross_entropy"), "sigmoid"),
-    **dict.fromkeys(("poisson", "gamma", "tweedie"), "exponential"),
+    **dict.fromkeys(("poisson", "gamma", "tweedie", "cox", "aft"), "exponential"),
     "multiclass": "softmax",
     "multiclassova": "one_vs_all",
 }
@@ -32,7 +32,8 @@ def link_of(name: str) -> LinkFunction:
 def transform(name: str, raw: FloatArray) -> FloatArray:
     """Predictions [output, row] for the raw scores [output, row] of the objective of that name.
 
-    They are the probability of class 1 or of each class, a share, or a mean, and without a link function `raw` itself.
+    They are the probability of class 1 or of each class, a share, a mean, a relative hazard or a time, and
+    without a link function `raw` itself.
     """
     link = link_of(name)
     if link == "none":

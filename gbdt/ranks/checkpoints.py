@@ -60,7 +60,7 @@ def fingerprint_of(parts: Iterable[Any]) -> str:
 
 
 @np.errstate(over="ignore")
-def rows_digest(first_row: int, columns: Iterable[npt.NDArray[np.float64] | None]) -> int:
+def rows_digest(first_row: int, columns: Iterable[npt.NDArray[Any] | None]) -> int:
     """A sum over rows, so that it is the same however rows are divided; columns have rows as their last axis."""
     total = np.uint64(0)
     for position, values in enumerate(columns):

@@ -102,9 +102,7 @@ def gathered_segments(segments: Sequence[Segment], exchange: RankExchange) -> li
     return [[Segment(*row) for row in rows.tolist()] for rows in exchange.all_gather_unequal(own)]
 
 
-def gatherer(
-    segments: Sequence[Segment], exchange: RankExchange
-) -> Callable[[npt.NDArray[np.float64]], npt.NDArray[np.float64]]:
+def gatherer(segments: Sequence[Segment], exchange: RankExchange) -> Callable[[npt.NDArray[Any]], npt.NDArray[Any]]:
     """What makes values for the rows here, their last axis, those for all rows in the order of their global numbers."""
     of_ranks = gathered_segments(segments, exchange)
     starts = np.cumsum([0, *(sum(segment.n_rows for segment in own) for own in of_ranks)])
@@ -115,7 +113,7 @@ def gatherer(
     )
     order = np.concatenate([np.zeros(0, np.int64), *(np.arange(first, first + n) for _, first, n in stretches)])
 
-    def in_order(values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    def in_order(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
         everybody = np.concatenate(exchange.all_gather_unequal(np.ascontiguousarray(values.T)))
         return np.ascontiguousarray(everybody[order].T)
 
@@ -137,6 +135,7 @@ def gathered_rows(rows: Rows, segments: Sequence[Segment], exchange: RankExchang
         None if rows.weight is None else in_order(rows.weight),
         None if rows.init_score is None else in_order(rows.init_score),
         group_starts,
+        position=None if rows.position is None else in_order(rows.position),
     )
 
 

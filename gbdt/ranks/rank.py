@@ -37,6 +37,7 @@ from dmlgbm.gbdt.ranks.column_shares import exchange_columns, gathered_rows, gat
 from dmlgbm.gbdt.ranks.data_parallel import DataParallel, trees_at_once
 from dmlgbm.gbdt.ranks.exchange import RankExchange
 from dmlgbm.gbdt.ranks.feature_parallel import FeatureParallel
+from dmlgbm.gbdt.ranks.finished_iterations import BiasReplay, replayed_biases
 from dmlgbm.gbdt.ranks.fit_report import RankReport, TreeCounts
 from dmlgbm.gbdt.ranks.rank_data import RankData, RankPartition
 from dmlgbm.gbdt.ranks.voting_parallel import VotingParallel
@@ -138,9 +139,12 @@ def train_rank(
         rows = _same_kind_everywhere(data.rows, exchange, task.objective.n_outputs)
         replicated = task.tree_learner == "feature" and not exchange.alone
         with _naming_global_rows(data.segments):
-            start = task.initial_model or _empty_model(task, rows, exchange)
+            start = task.initial_model or _empty_model(task, rows, data.segments, exchange)
         scores = _first_scores(rows, start, task.initial_model)
-        dropout, replayed = _dropout(task, data.dataset, start, finished.trees, scores)
+        replay = replayed_biases(
+            data, rows, task.objective, finished.trees, task.parameters.precision, workers, exchange
+        )
+        dropout, replayed = _dropout(task, data.dataset, start, finished.trees, scores, replay)
         dataset = data.dataset
         if replicated:
             rows = gathered_rows(replace(rows, init_score=scores), dataset.segments, exchange)
@@ -150,8 +154,10 @@ def train_rank(
                 dropout.tree_sums = _gathered_sums(dropout.tree_sums, data.segments, exchange)
         row_exchange: Exchange = ALONE if replicated else exchange
         with _naming_global_rows(dataset.segments):
-            loss = loss_over(rows, task.objective, task.parameters.precision, row_exchange)
+            loss = loss_over(rows, task.objective, task.parameters.precision, dataset.segments, row_exchange)
         check_outputs(start, loss)
+        if replay is not None:
+            replay.hand_on(loss)
         grower = _grower(task, dataset, loss.n_outputs, workers, exchange)
         arrays = row_arrays(loss, scores, task.parameters)
         run = BoostingRun(
@@ -179,8 +185,8 @@ def _naming_global_rows(segments: Sequence[Segment]) -> Iterator[None]:
         raise RowError(error.subject, global_row_number(segments, error.row), error.problem) from None
 
 
-def _empty_model(task: RankTask, rows: Rows, exchange: Exchange) -> Booster:
-    loss = loss_over(rows, task.objective, task.parameters.precision, exchange)
+def _empty_model(task: RankTask, rows: Rows, segments: Sequence[Segment], exchange: Exchange) -> Booster:
+    loss = loss_over(rows, task.objective, task.parameters.precision, segments, exchange)
     return empty_model(loss, task.columns, task.parameters, first_scores=rows.init_score is None)
 
 
@@ -190,6 +196,7 @@ def _same_kind_everywhere(rows: Rows, exchange: Exchange, n_outputs: int) -> Row
         "weight": np.zeros(0),
         "init_score": np.zeros((n_outputs, 0)),
         "group_starts": np.zeros(1, np.int64),
+        "position": np.zeros(0, np.int64),
     }
     given = np.array([getattr(rows, name) is not None for name in empty], np.float64)
     somewhere = exchange.reduce_max(given)
@@ -210,14 +217,22 @@ def _first_scores(rows: Rows, start: Booster, initial_model: Booster | None) -> 
 
 
 def _dropout(
-    task: RankTask, dataset: Dataset, start: Booster, trees: Sequence[Tree], scores: FloatArray
+    task: RankTask,
+    dataset: Dataset,
+    start: Booster,
+    trees: Sequence[Tree],
+    scores: FloatArray,
+    replay: BiasReplay | None,
 ) -> tuple[Dropout | None, list[Sequence[Tree]]]:
     """Bring the scores to what they were after finished iterations; with dropout, what each of these has changed."""
     if task.parameters.boosting_type == "dart":
         dropout = Dropout(task.parameters, start.n_iterations, sums_over(dataset, len(scores)))
-        return dropout, dropout.replay(trees, dataset, scores)
+        return dropout, dropout.replay(trees, dataset, scores, replay)
     if not task.parameters.averages:
-        add_trees(dataset, trees, scores)
+        for together in [trees] if replay is None else [(tree,) for tree in trees]:
+            if replay is not None:
+                replay(scores)
+            add_trees(dataset, together, scores)
     return None, []
 
 

@@ -134,7 +134,7 @@ def _place_of(estimator: BoostedTrees, rows: GivenRows, given: Sequence[GivenSet
 
 
 def _collections(rows: GivenRows, given: Sequence[GivenSet]) -> list[Any]:
-    vectors = (rows.sample_weight, rows.init_score, rows.group, rows.qid)
+    vectors = (rows.sample_weight, rows.init_score, rows.group, rows.qid, rows.position)
     return [rows.X, rows.y, *vectors, *(each for one in given for each in (one.rows.X, one.rows.y))]
 
 

@@ -138,7 +138,8 @@ def described_rows(
     label = reader.set_label
     if rows.y is None:
         raise ValueError(f"This estimator requires y{label} to be passed, but the target y{label} is None.")
-    vectors = {"y": rows.y, "sample_weight": rows.sample_weight, "init_score": rows.init_score, "qid": rows.qid}
+    names = ("y", "sample_weight", "init_score", "qid", "position")
+    vectors = {name: getattr(rows, name) for name in names}
     inputs = partition_inputs(rows.X, vectors, f"X{label}")
     source = PartitionSource(cluster, reader, inputs, name)
     partitions = _descriptions(cluster, source, reader, f"described-{name}")

@@ -100,6 +100,7 @@ def _columns(reader: PartitionReader, rows: GivenRows, name: str) -> FrameColumn
             ("sample_weight", rows.sample_weight),
             ("init_score", rows.init_score),
             ("qid", rows.qid),
+            ("position", rows.position),
         )
         if column is not None
     }

@@ -24,14 +24,16 @@ from dmlgbm.sklearn_api.rows.targets import (
     nonnegative_weights,
     numeric_target,
     one_for_each_row,
+    position_vector,
     score_matrix,
+    survival_times,
 )
 from dmlgbm.sklearn_api.rows.weightless_rows import kept_rows, with_used_categories
 from dmlgbm.sklearn_api.tables import listed_categories, table_from
 from dmlgbm.sklearn_api.tables.matching import table_like
 from dmlgbm.sklearn_api.tables.names import CategoricalFeature
 
-Target = Literal["classes", "numbers"]
+Target = Literal["classes", "numbers", "times"]
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,7 @@ class PartitionReader:
     binning: BinningParameters | None = None  # of the sample to take while partitions are at hand; None for none
 
     def __call__(self, number: int, X: Any, vectors: Mapping[str, Any]) -> ReadPartition:
-        """The partition of X with this number and its pieces of y, sample_weight, init_score and qid."""
+        """The partition of X with this number and its pieces of y and the other arguments by row."""
         n_rows = X.shape[0]  # sparse matrices have no length
         error: Exception | None = self._wrong_length(number, n_rows, vectors)
         if n_rows == 0 or error is not None:
@@ -131,13 +133,15 @@ class PartitionReader:
             )
         else:
             table = table_like(X, self.fitted, self.handle_unknown, estimator_name=self.estimator_name, name=table_name)
-        checked = label_vector if self.target == "classes" else numeric_target
-        weight, scores, ids = (vectors.get(name) for name in ("sample_weight", "init_score", "qid"))
+        checked = {"classes": label_vector, "numbers": numeric_target, "times": survival_times}[self.target]
+        given = (vectors.get(name) for name in ("sample_weight", "init_score", "qid", "position"))
+        weight, scores, ids, position = given
         rows = Rows(
             table=table,
             target=checked(vectors["y"], n_rows, f"y{self.set_label}"),
             weight=None if weight is None else nonnegative_weights(weight, n_rows, f"sample_weight{self.set_label}"),
             init_score=None if scores is None else _scores(scores, n_rows, f"init_score{self.set_label}"),
+            position=position_vector(position, n_rows),
         )
         read = ReadPartition(
             n_rows=n_rows,

@@ -31,7 +31,7 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "reg_lambda": ("float", "L2 penalty on leaf values."),
     "max_delta_step": (
         "float or None",
-        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 for log-odds and log-rates, else 0.",
+        "Largest step of a leaf before the learning rate; 0: no limit. None: 10 where scores are logarithms, else 0.",
     ),
     "subsample": ("float", "Share of rows drawn for a tree; needs `subsample_freq` above 0."),
     "subsample_freq": ("int", "Draw rows anew every so many iterations; 0 for never."),
@@ -142,8 +142,28 @@ PARAMETERS: dict[str, tuple[str, str]] = {
     "alpha": ("float", "The level of objectives 'quantile' and 'expectile', or the threshold of 'huber'."),
     "fair_c": ("float", "Scale of objective 'fair': differences far below it are squared."),
     "tweedie_variance_power": ("float", "Power of objective 'tweedie', from 1 (Poisson) to less than 2 (gamma)."),
+    "aft_loss_distribution": (
+        "{'normal', 'logistic', 'extreme'}",
+        "With objective 'aft', the distribution of the logarithm of a time.",
+    ),
+    "aft_loss_distribution_scale": ("float", "With objective 'aft', the scale of that distribution."),
     "eval_at": ("tuple of int", "Positions of the metrics 'ndcg', 'map', 'mrr' and 'err'."),
-    "lambdarank_truncation_level": ("int", "Positions whose pairs objective 'lambdarank' looks at."),
+    "lambdarank_truncation_level": (
+        "int",
+        "Positions whose pairs with the rows behind them objectives 'lambdarank' and 'pairwise' look at.",
+    ),
+    "lambdarank_norm": (
+        "bool",
+        "Damping of queries with many wrong pairs and, with 'lambdarank', of pairs whose scores lie far apart.",
+    ),
+    "lambdarank_position_bias_regularization": (
+        "float",
+        "L2 penalty on what positions add to scores, where `fit` is given `position`.",
+    ),
+    "label_gain": (
+        "list of float or None",
+        "Gain of each label from 0 on, for objective 'lambdarank' and metric 'ndcg'; None for 2^label - 1.",
+    ),
 }
 
 FIT_ARGUMENTS: dict[str, tuple[str, str]] = {
@@ -154,6 +174,10 @@ FIT_ARGUMENTS: dict[str, tuple[str, str]] = {
     "y": ("array or column", "The target of each row. On Spark, the name of its column, as for all arguments by row."),
     "group": ("array", "Numbers of rows of the queries, one query after the other."),
     "qid": ("array", "The id of each row's query, instead of `group`."),
+    "position": (
+        "array",
+        "Place at which each row was shown when it was graded, 0, 1, ...: what places add to grades is not learnt.",
+    ),
     "sample_weight": ("array or number", "Weight of each row."),
     "init_score": (
         "array",

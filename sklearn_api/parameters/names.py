@@ -55,6 +55,7 @@ ALIASES_OF: dict[str, tuple[str, ...]] = {
     "alpha": ("quantile", "quantile_alpha"),
     "is_unbalance": ("unbalance", "unbalanced_sets"),
     "eval_at": ("ndcg_eval_at", "ndcg_at"),
+    "lambdarank_norm": ("lambdarank_normalization",),
 }
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from dmlgbm.gbdt.data.columns import Columns
+from dmlgbm.gbdt.objectives.ranking import checked_gains
 from dmlgbm.gbdt.parameters import BinningParameters, ParameterError, TrainParameters, names_of
 from dmlgbm.gbdt.system.cores import available_threads
 from dmlgbm.sklearn_api.parameters.column_rules import (
@@ -48,9 +49,13 @@ _NUMBERS = (
     *("early_stopping_min_delta", "worker_timeout", "top_rate", "other_rate", "drop_rate", "skip_drop"),
     *("bagging_temperature", "mvs_reg", "pos_bagging_fraction", "neg_bagging_fraction"),
     *("fair_c", "tweedie_variance_power", "focal_gamma", "focal_alpha", "scale_pos_weight"),
+    *("aft_loss_distribution_scale", "lambdarank_position_bias_regularization"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves", "drop_seed", "mvs_reg")
-_FLAGS = ("first_metric_only", "warm_start", "extra_trees", "uniform_drop", "xgboost_dart_mode", "is_unbalance")
+_FLAGS = (
+    *("first_metric_only", "warm_start", "extra_trees", "uniform_drop", "xgboost_dart_mode", "is_unbalance"),
+    "lambdarank_norm",
+)
 _CHOICES = {
     "data_sample_strategy": ("bagging", "goss"),
     "handle_unknown": ("missing", "error"),
@@ -89,7 +94,11 @@ OBJECTIVE_ALIASES = {
     **dict.fromkeys(("gamma", "reg:gamma"), "gamma"),
     **dict.fromkeys(("tweedie", "reg:tweedie"), "tweedie"),
     **dict.fromkeys(("cross_entropy", "xentropy", "reg:logistic", "CrossEntropy"), "cross_entropy"),
+    **dict.fromkeys(("cox", "survival:cox"), "cox"),
+    **dict.fromkeys(("aft", "survival:aft"), "aft"),
     **dict.fromkeys(("lambdarank", "rank:ndcg"), "lambdarank"),
+    **dict.fromkeys(("pairwise", "rank:pairwise"), "pairwise"),
+    **dict.fromkeys(("rank_xendcg", "xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "rank_xendcg"),
 }
 
 
@@ -212,6 +221,11 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     if parameters.get("lambdarank_truncation_level", 1) < 1:
         level = parameters["lambdarank_truncation_level"]
         raise ParameterError(f"lambdarank_truncation_level={level!r} is out of range: it must be at least 1.")
+    penalty = parameters.get("lambdarank_position_bias_regularization", 0.0)
+    if not 0.0 <= penalty < float("inf"):
+        raise ParameterError(
+            f"lambdarank_position_bias_regularization={penalty!r} is out of range: it must be at least 0 and finite."
+        )
     for name, least in (("top_k", 1), ("max_restarts", 0)):
         if parameters[name] < least:
             raise ParameterError(f"{name}={parameters[name]!r} is out of range: it must be at least {least}.")
@@ -224,6 +238,7 @@ def _check_ranges(parameters: Mapping[str, Any]) -> None:
     positions = parameters.get("eval_at", ())
     if not isinstance(positions, Sequence | np.ndarray) or not all(is_whole_number(position) for position in positions):
         raise TypeError(f"eval_at must be a list of whole numbers of positions, got {positions!r}.")
+    gains_of_labels(parameters.get("label_gain"))
     verbose = parameters["verbose"]
     if not isinstance(verbose, bool) and not is_whole_number(verbose):
         raise ParameterError(
@@ -303,6 +318,15 @@ def step_limit(max_delta_step: Any) -> float | None:
     if max_delta_step is not None and not is_number(max_delta_step):
         raise TypeError(f"max_delta_step must be None or a number, got {max_delta_step!r}.")
     return None if max_delta_step is None else float(max_delta_step)
+
+
+def gains_of_labels(label_gain: Any) -> tuple[float, ...] | None:
+    """What each label gains; None for 2^l - 1."""
+    if label_gain is None:
+        return None
+    if not isinstance(label_gain, Sequence | np.ndarray) or not all(is_number(gain) for gain in label_gain):
+        raise TypeError(f"label_gain must be None or a list of numbers, the gain of each label, got {label_gain!r}.")
+    return checked_gains(list(label_gain))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
-from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, score_matrix, weight_vector
+from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, position_vector, score_matrix, weight_vector
 
 
 @dataclass(frozen=True)
@@ -21,6 +21,7 @@ class GivenRows:
     group: Any = None
     qid: Any = None
     label: str = ""
+    position: Any = None
 
     def called(self, argument: str) -> str:
         """What messages call an argument: "sample_weight", or "eval_sample_weight of eval_set[0]"."""
@@ -36,4 +37,5 @@ class GivenRows:
             weight_vector(self.sample_weight, table.n_rows, self.called("sample_weight")),
             score_matrix(self.init_score, table.n_rows, n_outputs, self.called("init_score")),
             group_starts,
+            position=position_vector(self.position, table.n_rows),
         )

@@ -14,6 +14,9 @@ import numpy.typing as npt
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+# Each place has a number in the loss.
+_LAST_POSITION = 65_535
+
 
 def numeric_target(y: Any, n_rows: int, name: str = "y") -> FloatArray:
     """The target of a regression or a ranking: finite numbers."""
@@ -21,6 +24,40 @@ def numeric_target(y: Any, n_rows: int, name: str = "y") -> FloatArray:
     target = _numbers(values, name)
     _require_finite(target, name)
     return target
+
+
+def survival_times(y: Any, n_rows: int, name: str = "y") -> FloatArray:
+    """Times, negative where the event did not come: signed already, as (event, time) or as (lower, upper) bounds."""
+    values = np.asarray(y)
+    if values.dtype.names is not None:
+        fields = values.dtype.names
+        if len(fields) != 2 or values.dtype[0].kind != "b" or values.ndim != 1:
+            raise ValueError(
+                f"{name} has the fields {', '.join(fields)}: a structured array of survival times has two, whether the "
+                "event came (true or false) and the time."
+            )
+        times = numeric_target(values[fields[1]], n_rows, name)
+        return _signed(times, values[fields[0]], name)
+    if values.ndim == 2 and values.shape[1] == 2:
+        bounds = _numbers(_of_length(values, n_rows, name), name)
+        lower, upper = np.ascontiguousarray(bounds[:, 0]), bounds[:, 1]
+        _require_finite(lower, name)
+        known = (upper == lower) | (upper == np.inf)
+        if not known.all():
+            row = int(np.argmin(known))
+            raise ValueError(
+                f"{name} holds the bounds ({lower[row]:g}, {upper[row]:g}) in row {row}: the upper one must be the "
+                "lower one, where the event came, or infinite, where it did not."
+            )
+        return _signed(lower, upper == lower, name)
+    return numeric_target(y, n_rows, name)
+
+
+def _signed(times: FloatArray, event: npt.NDArray[np.bool_], name: str) -> FloatArray:
+    if (times <= 0.0).any():
+        row = int(np.argmax(times <= 0.0))
+        raise ValueError(f"{name} holds the time {times[row]:g} in row {row}: times must be above 0.")
+    return np.where(event, times, -times)
 
 
 def weight_vector(sample_weight: Any, n_rows: int, name: str = "sample_weight") -> FloatArray | None:
@@ -69,6 +106,20 @@ def score_matrix(init_score: Any, n_rows: int, n_outputs: int, name: str = "init
     score = np.ascontiguousarray(_numbers(values.reshape(n_rows, n_outputs).T, name))
     _require_finite(score.min(axis=0) + score.max(axis=0), name)
     return score
+
+
+def position_vector(position: Any, n_rows: int, name: str = "position") -> IntArray | None:
+    """At which place each row was shown: whole numbers from 0 on."""
+    if position is None:
+        return None
+    given = _numbers(one_for_each_row(position, n_rows, name), name)
+    valid = (given >= 0) & (given <= _LAST_POSITION) & (given == np.floor(given))
+    if not valid.all():
+        row = int(np.argmin(valid))
+        raise ValueError(
+            f"{name} holds {given[row]:g} in row {row}: positions are whole numbers from 0 to {_LAST_POSITION}."
+        )
+    return given.astype(np.int64)
 
 
 def group_boundaries(group: Any, qid: Any, n_rows: int, names: tuple[str, str] = ("group", "qid")) -> IntArray:

@@ -31,6 +31,7 @@ from dmlgbm.sklearn_api.rows.targets import (
     is_column,
     numeric_target,
     score_matrix,
+    survival_times,
     warn_of_column,
     weight_vector,
 )
@@ -215,7 +216,8 @@ def prepared_rows(
     if estimator._target_kind == "classes":
         classes, target = encoded_labels(targets, table.n_rows)
     else:
-        target = numeric_target(targets, table.n_rows)
+        checked = survival_times if estimator._target_kind == "times" else numeric_target
+        target = checked(targets, table.n_rows)
     weight = weight_vector(sample_weight, table.n_rows)
     group_starts = group_boundaries(group, qid, table.n_rows) if estimator._needs_queries else None
     rows = weighing_rows(Rows(table, target, weight, group_starts=group_starts), listed_categories(X))

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dmlgbm.gbdt.data.rows import Rows
-from dmlgbm.gbdt.metrics import Metric, default_metric, metrics_for
+from dmlgbm.gbdt.metrics import Metric, default_metric
 from dmlgbm.gbdt.objectives import transform
 from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray
@@ -71,8 +71,7 @@ def watched_metrics(eval_metric: Any, model: WatchedModel, example: Callable[[],
             _require_new_names(found, metrics)
         else:
             name: Any = _FOR_SEVERAL_CLASSES.get(entry, entry) if n_outputs > 1 else entry
-            alpha, constants = objective.alpha, objective.constants
-            found = metrics_for([name], objective_alpha=alpha, eval_at=model.eval_at, constants=constants)
+            found = model.metrics_named([name])
             model.require_fit(found)
         metrics.update((metric.name, metric) for metric in found if metric.name not in metrics)
     return list(metrics.values())

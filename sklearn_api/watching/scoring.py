@@ -53,6 +53,18 @@ class WatchedModel:
         """The numbers of positions of ranking metrics."""
         return getattr(self.estimator, "eval_at", _POSITIONS_WITHOUT_QUERIES)
 
+    def metrics_named(self, names: Sequence[str]) -> list[Metric]:
+        """Our metrics of these names, as they are for this objective."""
+        objective = self.objective
+        return metrics_for(
+            names,
+            objective_alpha=objective.alpha,
+            eval_at=self.eval_at,
+            constants=objective.constants,
+            label_gain=objective.label_gain,
+            survival=objective.survival,
+        )
+
     def asked_by_scoring(self) -> list[Metric]:
         """What `scoring` asks early stopping to watch; empty if that is left to `eval_metric`."""
         scoring = getattr(self.estimator, "scoring", None)
@@ -63,8 +75,7 @@ class WatchedModel:
                 raise ValueError(
                     "scoring='loss' needs a loss, and a custom objective has none: set eval_metric instead."
                 )
-            names, alpha = [default_metric(self.objective.name)], self.objective.alpha
-            return metrics_for(names, objective_alpha=alpha, eval_at=(), constants=self.objective.constants)
+            return self.metrics_named([default_metric(self.objective.name)])
         scorer = _scorer_named(scoring) if isinstance(scoring, str) else scoring
         return [self._metric(scorer, _name(scoring))]
 
@@ -85,7 +96,10 @@ class WatchedModel:
         has_queries = bool(self.estimator._needs_queries)
         for metric in metrics:
             metric.require(
-                n_outputs=self.objective.n_outputs, n_classes=self.objective.n_classes, has_queries=has_queries
+                n_outputs=self.objective.n_outputs,
+                n_classes=self.objective.n_classes,
+                has_queries=has_queries,
+                objective=self.objective.name,
             )
 
     def _metric(self, scorer: Callable[..., float], name: str) -> Metric:

@@ -118,6 +118,23 @@ def test_ranking_by_a_column_of_queries(folder: Path, table: Any, capsys: pytest
     assert (result["task"], result["features"]) == ("ranking", 4)
     assert set(result["metrics"]) == {f"ndcg@{position}" for position in range(1, 6)}
     assert isinstance(dmlgbm.load_model("m.dml"), dmlgbm.DMLGBMRanker)
+    settings = ("-p", "objective=rank:pairwise", "-p", "label_gain=[0, 1, 2, 4, 8]", "-p", "lambdarank_norm=false")
+    assert json_of(capsys, *options, *settings)["task"] == "ranking"
+    parameters = dmlgbm.load_model("m.dml").get_params()
+    assert parameters["objective"] == "rank:pairwise"
+    assert list(parameters["label_gain"]) == [0, 1, 2, 4, 8]
+    assert parameters["lambdarank_norm"] is False
+    at = options.index("--weight")
+    unbiased = json_of(capsys, *options[:at], "--position", *options[at + 1 :])
+    assert (unbiased["task"], unbiased["features"]) == ("ranking", 4)
+
+
+def test_survival_times_are_a_regression(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    settings = ("-p", "objective=survival:aft", "-p", "aft_loss_distribution=logistic", "-p", "eval_metric=c_index")
+    options = ("--drop", *NOT_FEATURES["number"].split(), "--valid", "data.parquet", *SMALL, *settings)
+    result = json_of(capsys, "train", "data.csv", "--target", "number", "--out", "m.dml", *options)
+    assert (result["task"], set(result["metrics"])) == ("regression", {"c_index"})
+    assert dmlgbm.load_model("m.dml").get_params()["aft_loss_distribution"] == "logistic"
 
 
 def test_train_reports_one_json_object_and_text_on_stderr(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -334,6 +351,7 @@ def test_broken_csv(folder: Path, capsys: pytest.CaptureFixture[str], content: b
         ("data.csv --target label --out m.dml --params data.csv", "data.csv is not JSON"),
         ("data.csv --target grade --out m.dml --task ranking", "Ranking needs --qid"),
         ("data.csv --target grade --out m.dml --task regression --qid query", "--qid query is for ranking"),
+        ("data.csv --target grade --out m.dml --position number", "--position is for ranking"),
         ("data.csv --out m.dml", "the following arguments are required: --target"),
         ("data.csv --target label --out m.dml --valid a.csv --validation-fraction 0.1", "not allowed with argument"),
     ],

@@ -111,6 +111,25 @@ def one_against_all() -> FitCase:
     return estimator, {"X": X, "y": pd.Series(np.digitize(z, [0, 1, 2]))}
 
 
+def hazards_with_weights() -> FitCase:
+    X, z = frame_and_signal()
+    times = pd.Series(np.ceil(9 * np.exp(z / 3)) * np.where(z > 1, -1, 1))
+    weight = pd.Series(np.random.default_rng(5).choice([0.0, 0.5, 2.0], N_ROWS))
+    estimator = DMLGBMRegressor(
+        objective="cox", n_estimators=4, early_stopping=True, eval_metric=["cox_nloglik", "c_index"]
+    )
+    return estimator, {"X": X, "y": times, "sample_weight": weight}
+
+
+def failure_times_between_bounds_early_stopping() -> FitCase:
+    X, z = frame_and_signal()
+    bounds = pd.DataFrame({"lower": np.exp(z / 3), "upper": np.where(z > 1, np.inf, np.exp(z / 3))})
+    estimator = DMLGBMRegressor(
+        objective="aft", eval_metric=["aft_nloglik", "c_index"], n_estimators=30, early_stopping=True
+    )
+    return estimator, {"X": X, "y": bounds}
+
+
 def few_bins_level_by_level() -> FitCase:
     X, z = frame_and_signal()
     estimator = DMLGBMRegressor(
@@ -156,6 +175,22 @@ def ranking_by_sizes() -> FitCase:
     X, z = frame_and_signal()
     sizes = [500, 1, 300, N_ROWS - 801]
     return DMLGBMRanker(n_estimators=3), {"X": X, "y": pd.Series(np.digitize(z, [0, 1])), "group": sizes}
+
+
+def ranking_by_cross_entropy() -> FitCase:
+    estimator, arguments = ranking_by_ids()
+    return estimator.set_params(objective="rank_xendcg"), arguments
+
+
+def ranking_with_positions() -> FitCase:
+    estimator, arguments = ranking_by_ids()
+    estimator.set_params(lambdarank_position_bias_regularization=0.1)
+    return estimator, {**arguments, "position": pd.Series(np.arange(N_ROWS) % 7)}
+
+
+def ranking_with_gains_of_labels() -> FitCase:
+    estimator, arguments = ranking_early_stopping_on_queries_set_aside()
+    return estimator.set_params(label_gain=[0, 1, 2, 3], lambdarank_norm=False), arguments
 
 
 def early_stopping_on_rows_set_aside() -> FitCase:
@@ -327,6 +362,8 @@ CASES: list[Callable[[], FitCase]] = [
     expectiles_of_rows_set_aside,
     unbalanced_classes,
     one_against_all,
+    hazards_with_weights,
+    failure_times_between_bounds_early_stopping,
     few_bins_level_by_level,
     listed_categories,
     ordered_columns,
@@ -334,6 +371,9 @@ CASES: list[Callable[[], FitCase]] = [
     plain_array,
     ranking_by_ids,
     ranking_by_sizes,
+    ranking_by_cross_entropy,
+    ranking_with_positions,
+    ranking_with_gains_of_labels,
     early_stopping_on_rows_set_aside,
     regression_early_stopping_on_rows_set_aside,
     ranking_early_stopping_on_queries_set_aside,

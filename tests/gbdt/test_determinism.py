@@ -46,6 +46,7 @@ OBJECTIVES = {
     "focal": ObjectiveSettings("focal", n_classes=2, balance=Balance(is_unbalance=True)),
     "multiclassova": ObjectiveSettings("multiclassova", n_classes=3, balance=Balance(is_unbalance=True)),
     "lambdarank": ObjectiveSettings("lambdarank"),
+    "rank_xendcg": ObjectiveSettings("rank_xendcg"),
 }
 EVERYTHING = {"subsample": 0.7, "subsample_freq": 2, "colsample_bytree": 0.8, "colsample_bynode": 0.6}
 
@@ -84,7 +85,7 @@ def sample(n_rows: int = N_ROWS, only_numbers: bool = False) -> tuple[Table, Flo
 def target_for(objective: str, signal: FloatArray) -> FloatArray:
     if objective in ("binary", "focal"):
         return (signal > 0).astype(np.float64)
-    if objective in ("multiclass", "multiclassova", "lambdarank"):
+    if objective in ("multiclass", "multiclassova", "lambdarank", "rank_xendcg"):
         return np.digitize(signal, np.quantile(signal, [0.3, 0.6])).astype(np.float64)
     return np.floor(np.exp(0.3 * signal)) if objective in ("poisson", "tweedie") else signal
 
@@ -105,7 +106,7 @@ def fit(
         target_for(objective, signal),
         weight if weighted else None,
         init_score,
-        np.arange(0, n_rows + 1, 25) if objective == "lambdarank" else None,
+        np.arange(0, n_rows + 1, 25) if objective in ("lambdarank", "rank_xendcg") else None,
     )
     return train(
         TrainParameters(**(options | EVERYTHING | changes)),

@@ -110,6 +110,19 @@ def _losses() -> list[Model]:
     return models
 
 
+def _survival_times() -> list[Model]:
+    x = _table()
+    times = np.exp(_target(x) / 4) * np.where(np.nan_to_num(x[:, 1]) > 0, -1.0, 1.0)
+    models = [
+        _regressor(objective=objective, eval_metric=[f"{objective}_nloglik", "c_index"]).fit(
+            x, times, eval_set=[(x, times)]
+        )
+        for objective in ("cox", "aft")
+    ]
+    models[0].predict(x)
+    return models
+
+
 def _ranking() -> list[Model]:
     from dmlgbm import DMLGBMRanker
 
@@ -117,7 +130,10 @@ def _ranking() -> list[Model]:
     settings: Any = {"n_estimators": 3, "num_leaves": 9, "eval_metric": ["ndcg", "map", "mrr", "err"]}
     groups = [70] * 10
     watched = {"eval_set": [(x, _grades(x))], "eval_group": [groups]}
-    return [DMLGBMRanker(**settings).fit(x, _grades(x), group=groups, **watched)]
+    return [
+        DMLGBMRanker(objective=objective, **settings).fit(x, _grades(x), group=groups, **watched)
+        for objective in ("lambdarank", "pairwise", "rank_xendcg")
+    ]
 
 
 def _categories() -> list[Model]:
@@ -205,6 +221,7 @@ KINDS: dict[str, Callable[[], list[Model]]] = {
     "two classes": _two_classes,
     "several classes": _several_classes,
     "losses": _losses,
+    "survival times": _survival_times,
     "ranking": _ranking,
     "categories": _categories,
     "sparse": _sparse,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -109,13 +110,23 @@ def base_scores(name: str, target: FloatArray, weight: FloatArray | None, n_clas
     return [math.log(mean)] if name in ("poisson", "gamma", "tweedie") else [mean]
 
 
-def lambdarank_of_query(label: Sequence[int], score: Sequence[float], truncation_level: int) -> Derivatives:
-    """LightGBM's lambdas of one query, over all pairs."""
+def lambdarank_of_query(
+    label: Sequence[int],
+    score: Sequence[float],
+    truncation_level: int,
+    *,
+    normalised: bool = True,
+    gains: Sequence[float] | None = None,
+    all_alike: bool = False,
+) -> Derivatives:
+    """LightGBM's lambdas of one query, over all pairs; of pairs that are all alike, RankNet's."""
     size = len(label)
+    if gains is None:
+        gains = [2.0**value - 1.0 for value in range(max(label) + 1)]
     order = sorted(range(size), key=lambda row: -score[row])
     position_of = {row: position for position, row in enumerate(order)}
     best_labels = sorted(label, reverse=True)[:truncation_level]
-    ideal = sum((2.0**value - 1.0) / math.log2(position + 2.0) for position, value in enumerate(best_labels))
+    ideal = sum(gains[value] / math.log2(position + 2.0) for position, value in enumerate(best_labels))
     gradient, hessian = np.zeros(size), np.zeros(size)
     total = 0.0
     for high in range(size):
@@ -123,14 +134,99 @@ def lambdarank_of_query(label: Sequence[int], score: Sequence[float], truncation
             if label[high] <= label[low] or min(position_of[high], position_of[low]) >= truncation_level:
                 continue
             discounts = [1.0 / math.log2(position_of[row] + 2.0) for row in (high, low)]
-            change = (2.0 ** label[high] - 2.0 ** label[low]) * abs(discounts[0] - discounts[1]) / ideal
+            change = 1.0
+            if not all_alike:
+                change = (gains[label[high]] - gains[label[low]]) * abs(discounts[0] - discounts[1]) / ideal
             difference = score[high] - score[low]
-            if max(score) != min(score):
+            if normalised and not all_alike and max(score) != min(score):
                 change /= 0.01 + abs(difference)
             wrong = 1.0 / (1.0 + math.exp(difference))
             gradient[high] -= wrong * change
             gradient[low] += wrong * change
             hessian[[high, low]] += wrong * (1.0 - wrong) * change
             total += 2.0 * wrong * change
-    factor = math.log2(1.0 + total) / total if total > 0.0 else 1.0
+    factor = math.log2(1.0 + total) / total if normalised and total > 0.0 else 1.0
     return gradient * factor, hessian * factor
+
+
+def position_biases_after(
+    biases: FloatArray,
+    position: Sequence[int],
+    gradient: FloatArray,
+    hessian: FloatArray,
+    learning_rate: float,
+    regularization: float,
+) -> FloatArray:
+    """LightGBM's Newton step, one position at a time."""
+    after = biases.copy()
+    for place in range(len(biases)):
+        rows = [row for row in range(len(position)) if position[row] == place]
+        first = -sum(float(gradient[row]) for row in rows) - biases[place] * regularization * len(rows)
+        second = -sum(float(hessian[row]) for row in rows) - regularization * len(rows)
+        after[place] += learning_rate * first / (abs(second) + 0.001)
+    return after
+
+
+_MASK = (1 << 64) - 1
+
+
+def drawn(key: int, number: int) -> float:
+    """splitmix64's output for this counter as a number from 0 to below 1."""
+    z = (key + number * 0x9E3779B97F4A7C15) & _MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & _MASK
+    return ((z ^ (z >> 31)) >> 12) / 2.0**52
+
+
+def cross_entropy_of_query(label: Sequence[int], score: Sequence[float], draws: Sequence[float]) -> Derivatives:
+    """LightGBM's derivatives of XE-NDCG, from the formulas of three orders."""
+    rows = range(len(label))
+    if len(label) == 1:
+        return np.zeros(1), np.zeros(1)
+    share = softmax(score)
+    relevance = [2.0 ** label[row] - draws[row] for row in rows]
+    first = [share[row] - relevance[row] / sum(relevance) for row in rows]
+    over_rest = [first[row] / (1.0 - share[row]) for row in rows]
+    second = [share[row] * (sum(over_rest) - over_rest[row]) for row in rows]
+    again = [second[row] / (1.0 - share[row]) for row in rows]
+    third = [share[row] * (sum(again) - again[row]) for row in rows]
+    gradient = np.array([first[row] + second[row] + third[row] for row in rows])
+    return gradient, np.array([share[row] * (1.0 - share[row]) for row in rows])
+
+
+def failure_time_loss(distribution: str, time: float, score: float, scale: float) -> float:
+    """Minus the log-likelihood of one row with an accelerated failure time; a censored time is negative."""
+    from scipy import stats
+
+    noise: Any = {"normal": stats.norm, "logistic": stats.logistic, "extreme": stats.gumbel_l}[distribution]
+    z = (math.log(abs(time)) - score) / scale
+    return float(-noise.logpdf(z) + math.log(scale * time) if time > 0 else -noise.logsf(z))
+
+
+def partial_likelihood(
+    times: FloatArray, scores: FloatArray, weight: FloatArray
+) -> tuple[float, FloatArray, FloatArray]:
+    """Cox's negative partial log-likelihood with Breslow's ties, and its first and second derivatives."""
+    total, gradient, hessian = 0.0, np.zeros(len(times)), np.zeros(len(times))
+    for row in range(len(times)):
+        if times[row] <= 0:
+            continue
+        risk = [weight[k] * math.exp(scores[k]) if abs(times[k]) >= times[row] else 0.0 for k in range(len(times))]
+        share = np.array(risk) / sum(risk)
+        total += weight[row] * (math.log(sum(risk)) - scores[row])
+        gradient += weight[row] * share
+        gradient[row] -= weight[row]
+        hessian += weight[row] * share * (1.0 - share)
+    return total, gradient, hessian
+
+
+def concordance(times: FloatArray, risk: FloatArray) -> float:
+    """Harrell's index over all pairs of which it is known who lived longer."""
+    right = known = 0.0
+    for one in range(len(times)):
+        for other in range(len(times)):
+            later = abs(times[other]) > times[one] or (abs(times[other]) == times[one] and times[other] < 0)
+            if times[one] > 0 and later:
+                known += 1.0
+                right += 1.0 if risk[one] > risk[other] else 0.5 if risk[one] == risk[other] else 0.0
+    return right / known if known else 0.5

@@ -67,7 +67,7 @@ def queries_across_partitions() -> Case:
     sizes = np.resize([3, 17, 1, 40, 260], N_ROWS)
     ids = np.repeat(np.arange(N_ROWS), sizes)[:N_ROWS]
     grades = np.clip(np.round(signal(X)), 0, 4).astype(int)
-    estimator = DMLGBMRanker(n_estimators=4, num_leaves=7, tree_learner="data")
+    estimator = DMLGBMRanker(objective="rank_xendcg", n_estimators=4, num_leaves=7, tree_learner="data")
     return estimator, X.assign(grade=grades, query=ids), {"y": "grade", "qid": "query"}, {}
 
 
@@ -92,6 +92,19 @@ def random_forest() -> Case:
     return estimator, X.assign(target=signal(X)), {"y": "target"}, {}
 
 
+def queries_with_positions() -> Case:
+    estimator, table, purposes, more = queries_across_partitions()
+    table = table.assign(place=np.arange(N_ROWS) % 9)
+    return estimator.set_params(objective="lambdarank"), table, {**purposes, "position": "place"}, more
+
+
+def hazards() -> Case:
+    X = mixed_frame()
+    times = np.ceil(9.0 * np.exp(signal(X) / 3.0)) * np.where(signal(X) > 1.0, -1.0, 1.0)
+    estimator = DMLGBMRegressor(objective="cox", n_estimators=3, num_leaves=7, tree_learner="data")
+    return estimator, X.assign(time=times), {"y": "time"}, {}
+
+
 def locally(case: Case) -> Any:
     estimator, table, purposes, more = case
     X = table.drop(columns=list(purposes.values()))
@@ -107,6 +120,8 @@ def locally(case: Case) -> Any:
         random_forest,
         unbalanced_classes,
         pytest.param(relative_errors, marks=pytest.mark.slow),
+        queries_with_positions,
+        hazards,
         pytest.param(numbers_with_rows_set_aside, marks=pytest.mark.slow),
     ],
     ids=lambda case: case.__name__,

@@ -44,6 +44,8 @@ OBJECTIVES: dict[str, Any] = {
     "cross_entropy": DMLGBMRegressor(objective="cross_entropy"),
     "focal": DMLGBMClassifier(objective="focal", scale_pos_weight=3.0),
     "multiclassova": DMLGBMClassifier(objective="multiclassova"),
+    "cox": DMLGBMRegressor(objective="cox"),
+    "aft": DMLGBMRegressor(objective="aft"),
     "lambdarank": DMLGBMRanker(),
     "custom": DMLGBMRegressor(objective=squared_error),
 }
@@ -71,6 +73,7 @@ def rows_for(objective: str, seed: int = 0, n_rows: int = N_ROWS) -> tuple[pd.Da
         "focal": np.where(signal > 1, "yes", "no"),
         "mape": 10.0 + 2.0 * signal,
         "multiclassova": np.digitize(signal, [0.5, 1.5]),
+        **dict.fromkeys(("cox", "aft"), np.ceil(4 * np.exp(signal / 2)) * np.where(signal > 1, -1.0, 1.0)),
         "lambdarank": np.digitize(signal, [0.5, 1.5]),
     }
     return X, np.asarray(targets.get(objective, signal)), np.arange(n_rows) // (n_rows // N_QUERIES)

@@ -51,7 +51,7 @@ def test_passes_of_a_grower_are_those_of_the_loop(objective: str, n_threads: int
         with TreeGrower(dataset, parameters, workers, own) as grower:
             largest = grower.derive()
             expected = row_arrays(loss, own.scores.copy(), parameters)
-            loss.compute_gradients(expected.scores, expected.gradients, expected.hessians, workers)
+            loss.compute_gradients(expected.scores, expected.gradients, expected.hessians, workers, np.uint64(0))
             np.testing.assert_array_equal(own.gradients, expected.gradients)
             np.testing.assert_array_equal(own.hessians, expected.hessians)
             assert largest == (abs(expected.gradients).max(), abs(expected.hessians).max(initial=0.0))
@@ -93,7 +93,7 @@ def test_passes_of_a_grower_are_those_of_the_loop(objective: str, n_threads: int
             np.testing.assert_array_equal(own.scores[0], before[2][0] + values.values[grown.labels])
 
             # The same pass has derived the rows for the next tree.
-            loss.compute_gradients(own.scores, expected.gradients, expected.hessians, workers)
+            loss.compute_gradients(own.scores, expected.gradients, expected.hessians, workers, np.uint64(0))
             np.testing.assert_array_equal(own.gradients, expected.gradients)
             np.testing.assert_array_equal(own.hessians, expected.hessians)
             assert grower.derive() == (abs(expected.gradients).max(), abs(expected.hessians).max(initial=0.0))

@@ -337,3 +337,17 @@ def test_ranking_equals_lightgbm(weighted: bool) -> None:
     for found in metrics_for(["ndcg", "map"], objective_alpha=ALPHA, eval_at=[1, 3, 10]):
         value = found.function(labels, prediction, weight, starts)
         assert value == pytest.approx(results["rows"][found.name][-1], rel=1e-7 if weighted else EXACT)
+
+
+def test_gains_of_labels_are_for_ndcg_alone() -> None:
+    random = np.random.default_rng(0)
+    label, prediction, starts = random.integers(0, 4, 60).astype(float), random.normal(size=60), np.arange(0, 61, 10)
+    names = ["ndcg@5", "err@5", "map@5", "mrr@5"]
+    usual, other = (
+        [
+            m.function(label, prediction, None, starts)
+            for m in metrics_for(names, objective_alpha=0.5, eval_at=(), label_gain=gains)
+        ]
+        for gains in (None, (0.0, 1.0, 1.0, 9.0))
+    )
+    assert [own == theirs for own, theirs in zip(usual, other, strict=True)] == [False, True, True, True]

@@ -32,7 +32,7 @@ def derivatives(objective: Objective, score: FloatArray) -> tuple[FloatArray, Fl
     gradients = np.empty(score.shape, np.float32)
     hessians = np.empty((len(score), 0 if objective.constant_hessian else score.shape[1]), np.float32)
     with Workers(1) as workers:
-        objective.compute_gradients(score, gradients, hessians, workers)
+        objective.compute_gradients(score, gradients, hessians, workers, np.uint64(0))
     return gradients.astype(float), hessians.astype(float)
 
 

@@ -21,13 +21,15 @@ SingleArray = npt.NDArray[np.float32]
 ALPHA = 0.7
 N_CLASSES = 4
 SINGLE = 2e-7
+NOISE_KEY = np.uint64(0xFEDCBA9876543210)
 CONSTANT_HESSIANS = ["regression", "regression_l1", "quantile", "huber", "mape"]
 SIGMOIDS = ["binary", "focal", "cross_entropy"]
 RATES = ["poisson", "gamma", "tweedie"]
 POINTWISE = [*CONSTANT_HESSIANS, *SIGMOIDS, *RATES, "fair", "logcosh", "expectile"]
 SEVERAL = ["multiclass", "multiclassova"]
 BY_ROW = [*POINTWISE, *SEVERAL]
-NAMES = [*BY_ROW, "lambdarank"]
+RANKING = ["lambdarank", "pairwise", "rank_xendcg"]
+NAMES = [*BY_ROW, *RANKING]
 WEIGHTED = pytest.mark.parametrize("weighted", [False, True], ids=["unweighted", "weighted"])
 
 
@@ -44,7 +46,7 @@ def derivatives(objective: Objective, score: FloatArray, n_threads: int = 1) -> 
     gradients = np.full(score.shape, np.nan, np.float32)
     hessians = np.full((score.shape[0], 0 if objective.constant_hessian else score.shape[1]), np.nan, np.float32)
     with Workers(n_threads) as workers:
-        objective.compute_gradients(score, gradients, hessians, workers)
+        objective.compute_gradients(score, gradients, hessians, workers, NOISE_KEY)
     return gradients, hessians
 
 
@@ -55,7 +57,7 @@ def sample(name: str, n_rows: int, weighted: bool = False) -> tuple[FloatArray, 
     score = random.normal(size=(N_CLASSES if name in SEVERAL else 1, n_rows)) * 3.0
     if name in ("binary", "focal"):
         return random.integers(0, 2, n_rows).astype(float), weight, score
-    if name in (*SEVERAL, "lambdarank"):
+    if name in (*SEVERAL, *RANKING):
         return random.integers(0, N_CLASSES, n_rows).astype(float), weight, np.round(score, 1)
     if name == "cross_entropy":
         return np.clip(random.normal(0.5, 0.4, n_rows), 0.0, 1.0), weight, score
@@ -166,9 +168,9 @@ def test_transform() -> None:
     raw = random.normal(size=(1, 300)) * 5.0
     for name in SIGMOIDS:
         np.testing.assert_allclose(transform(name, raw), 1.0 / (1.0 + np.exp(-raw)), 1e-14)
-    for name in RATES:
+    for name in (*RATES, "cox", "aft"):
         np.testing.assert_allclose(transform(name, raw), np.exp(raw), 1e-14)
-    for name in (*CONSTANT_HESSIANS, "fair", "logcosh", "expectile", "lambdarank", "custom"):
+    for name in (*CONSTANT_HESSIANS, "fair", "logcosh", "expectile", *RANKING, "custom"):
         assert transform(name, raw) is raw
     raw = random.normal(size=(N_CLASSES, 300)) * 5.0
     expected = np.array([naive.softmax(list(scores)) for scores in raw.T]).T
@@ -292,7 +294,7 @@ OTHER_STEPS = ("fair", "mape", "logcosh", "expectile", "focal")
 
 
 @pytest.mark.parity
-@pytest.mark.parametrize("name", [name for name in NAMES if name not in OTHER_STEPS])
+@pytest.mark.parametrize("name", [name for name in [*BY_ROW, "lambdarank"] if name not in OTHER_STEPS])
 def test_first_step_matches_lightgbm(name: str) -> None:
     """A single leaf of rate 1 shows LightGBM's first score; two leaves by sign of x show the sums of gradients."""
     lightgbm = pytest.importorskip("lightgbm")

@@ -36,7 +36,11 @@ OBJECTIVES = {
     "cross_entropy": ObjectiveSettings("cross_entropy"),
     "focal": ObjectiveSettings("focal", n_classes=2, balance=Balance(is_unbalance=True)),
     "multiclassova": ObjectiveSettings("multiclassova", n_classes=3, balance=Balance(is_unbalance=True)),
-    "lambdarank": ObjectiveSettings("lambdarank"),
+    "lambdarank": ObjectiveSettings("lambdarank", normalised_pairs=False, label_gain=(0.0, 1.0, 2.0, 3.0, 10.0)),
+    "cox": ObjectiveSettings("cox"),
+    "aft": ObjectiveSettings("aft", distribution="logistic", distribution_scale=0.7),
+    "pairwise": ObjectiveSettings("pairwise"),
+    "rank_xendcg": ObjectiveSettings("rank_xendcg"),
     "custom": ObjectiveSettings(lambda target, score: (score - target, np.ones_like(score))),
 }
 SETTINGS: dict[str, dict[str, Any]] = {
@@ -94,6 +98,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "tiny leaves": {"min_child_samples": 1, "min_child_weight": 0.0, "num_leaves": 63},
 }
 MODES = ("data", "feature")
+RANKING = ("lambdarank", "pairwise", "rank_xendcg")
 
 
 def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int = N_ROWS, **more: Any) -> Fit:
@@ -110,9 +115,10 @@ def make_fit(objective: str, options: dict[str, Any], seed: int = 0, n_rows: int
         "cross_entropy": np.clip(0.5 + 0.2 * noisy, 0.0, 1.0),
         "focal": noisy > 1.5,
         "multiclassova": np.digitize(noisy, [-1.0, 1.0]),
-        "lambdarank": np.clip(np.round(noisy), 0, 4),
+        **dict.fromkeys(("cox", "aft"), np.ceil(9.0 * np.exp(0.3 * noisy)) * np.where(noisy > 0.5, -1.0, 1.0)),
+        **dict.fromkeys(RANKING, np.clip(np.round(noisy), 0, 4)),
     }
-    starts = np.append(np.arange(0, n_rows, 20), n_rows) if objective == "lambdarank" else None
+    starts = np.append(np.arange(0, n_rows, 20), n_rows) if objective in RANKING else None
     parameters = TrainParameters(**({"n_estimators": 3, "num_leaves": 15} | options))
     target = np.asarray(targets.get(objective, noisy), np.float64)
     rows = Rows(table, target, weight, init_score, starts)
@@ -150,7 +156,7 @@ def test_the_table_has_every_kind_of_storage() -> None:
 def test_every_objective(objective: str, n_ranks: int, mode: str) -> None:
     fit = make_fit(objective, {})
     deal = random_deal(np.random.default_rng(n_ranks), N_ROWS, n_ranks, 6)
-    if objective == "lambdarank":
+    if objective in RANKING:
         deal = deal_at_queries(fit, n_ranks)
     check_equal(fit, deal, tree_learner=mode)
 
@@ -262,7 +268,7 @@ def test_real_processes(n_ranks: int, mode: str) -> None:
     n_rows=st.integers(50, 1500),
     n_ranks=st.integers(1, 4),
     n_parts=st.integers(1, 9),
-    objective=st.sampled_from([name for name in OBJECTIVES if name not in ("lambdarank", "custom")]),
+    objective=st.sampled_from([name for name in OBJECTIVES if name not in (*RANKING, "custom")]),
     options=st.sampled_from(list(SETTINGS)),
     weighted=st.booleans(),
     mode=st.sampled_from(MODES),

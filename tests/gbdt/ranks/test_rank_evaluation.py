@@ -38,6 +38,8 @@ METRICS = {
     ],
     "regression": ["rmse", "l2", "l1", "quantile", "pinball@0.1", "r2"],
     "poisson": ["poisson", "rmsle"],
+    "cox": ["cox_nloglik", "c_index"],
+    "aft": ["aft_nloglik", "c_index"],
     "lambdarank": ["ndcg", "map", "mrr", "err", "ndcg@7"],
 }
 

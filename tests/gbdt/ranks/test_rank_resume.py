@@ -88,8 +88,9 @@ def test_resuming_with_first_scores_of_the_user() -> None:
     assert resumed[0].booster.to_bytes() == undisturbed.booster.to_bytes()
 
 
-def test_queries_stay_together() -> None:
-    fit = make_fit("lambdarank", {"n_estimators": 4}, n_rows=N_ROWS)
+@pytest.mark.parametrize("objective", ["lambdarank", "rank_xendcg"])
+def test_queries_stay_together(objective: str) -> None:
+    fit = make_fit(objective, {"n_estimators": 4}, n_rows=N_ROWS)
     deal = deal_at_queries(fit, 2)
     known, undisturbed = checkpoints_of(fit, deal)
     assert over_ranks(fit, deal, resume=known[2])[0].booster.to_bytes() == undisturbed.booster.to_bytes()

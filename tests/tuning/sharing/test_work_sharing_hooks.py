@@ -45,7 +45,16 @@ CASES: dict[str, tuple[Any, np.ndarray, dict[str, Any]]] = {
     "poisson": (DMLGBMRegressor(objective="poisson", grow_policy="depthwise"), np.round(np.exp(LATENT / 4)), {}),
     "forest": (DMLGBMClassifier(boosting_type="rf", subsample=0.6, subsample_freq=1), LATENT > 1, {}),
     "one-sided samples": (DMLGBMRegressor(boosting_type="goss", learning_rate=0.5), LATENT, {}),
-    "ranking": (DMLGBMRanker(), np.clip(LATENT, 0, 4).astype(int), {"qid": np.arange(N_ROWS) // 20}),
+    "survival": (
+        DMLGBMRegressor(objective="cox"),
+        np.exp(LATENT) * np.where(LATENT > 1.5, -1.0, 1.0),
+        {"sample_weight": WEIGHT},
+    ),
+    "ranking": (
+        DMLGBMRanker(objective="rank_xendcg"),
+        np.clip(LATENT, 0, 4).astype(int),
+        {"qid": np.arange(N_ROWS) // 20},
+    ),
 }
 cases = pytest.mark.parametrize("case", CASES)
 
