@@ -123,11 +123,11 @@ class Booster:
         trees = self._laid_out(walked=True).walked_trees(self.base_scores, reader.features, n_trees)
         return OneRow(reader, trees, link)
 
-    def feature_importance(self, kind: Literal["split", "gain"]) -> npt.NDArray[np.float64]:
+    def feature_importance(self, importance_type: Literal["split", "gain"]) -> npt.NDArray[np.float64]:
         """How often each feature splits, or the total gain of its splits."""
         features = np.concatenate([np.zeros(0, np.int32), *(tree.feature for tree in self.trees)])
         gains = np.concatenate([np.zeros(0), *(tree.gain for tree in self.trees)])
-        return np.bincount(features, None if kind == "split" else gains, self.n_features).astype(np.float64)
+        return np.bincount(features, None if importance_type == "split" else gains, self.n_features).astype(np.float64)
 
     def to_bytes(self) -> bytes:
         """The model file's content; equal models have equal bytes."""

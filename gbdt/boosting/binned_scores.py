@@ -11,11 +11,41 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
+from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.data.dataset import Dataset
+from dmlgbm.gbdt.data.feature_bins import NumericBins
+from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.kernels.layout import NODE, NodeRows, TreeNodes
 from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, label_rows
 from dmlgbm.gbdt.kernels.partition import route_rows
 from dmlgbm.gbdt.model.tree import Tree
+
+
+def scores_over_bins(dataset: Dataset, start: Booster, rows: Rows) -> npt.NDArray[np.float64]:
+    """Scores before the next iteration, of rows that are these bins; the model's trees were grown over the same."""
+    scores = np.repeat(start.base_scores[:, None], dataset.n_rows, axis=1)
+    if rows.init_score is not None:
+        scores = rows.init_score + scores
+    add_trees(dataset, start.trees, scores)
+    return scores
+
+
+def splits_at_bounds(dataset: Dataset, trees: Sequence[Tree]) -> bool:
+    """Whether every split lies between bins, so that rows go the same way by their bins as by their values."""
+    used = set(dataset.plan.features.tolist())
+    for tree in trees:
+        for node, feature in enumerate(tree.feature.tolist()):
+            bins = dataset.bins[feature]
+            if feature not in used:
+                return False
+            if isinstance(bins, NumericBins):
+                bounds = np.append(bins.cuts, np.inf)
+                position = int(np.searchsorted(bounds, tree.threshold[node]))
+                if position == len(bounds) or bounds[position] != tree.threshold[node]:
+                    return False
+            elif np.any(tree.categories[tree.category_start[node] : tree.category_start[node + 1]] >= bins.n_bins - 1):
+                return False
+    return True
 
 
 def add_trees(dataset: Dataset, trees: Sequence[Tree], scores: npt.NDArray[np.float64]) -> None:

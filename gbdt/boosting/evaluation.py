@@ -9,7 +9,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.binned_scores import add_trees, scores_over_bins
 from dmlgbm.gbdt.callbacks import Evaluation
+from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
@@ -23,10 +25,28 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EvaluationPart:
-    """A part of an evaluation set; `first_row_number` is where in the whole set it begins."""
+    """A part of an evaluation set; `first_row_number` is where in the whole set it begins.
+
+    Rows without columns are a data set of bins, over which all trees are grown that are evaluated.
+    """
 
     rows: Rows
     first_row_number: int = 0
+    dataset: Dataset | None = None
+
+    def start_scores(self, start: Booster, workers: Workers) -> FloatArray:
+        """Scores before the next iteration."""
+        if self.dataset is None:
+            return start_scores(start, self.rows, workers)
+        return scores_over_bins(self.dataset, start, self.rows)
+
+    def with_iteration(self, scores: FloatArray, new_trees: Booster, workers: Workers) -> FloatArray:
+        """The scores with the trees of one iteration added."""
+        if self.dataset is None:
+            return new_trees.add_iteration(scores, self.rows.table, 0, workers)
+        scores = scores.copy()
+        add_trees(self.dataset, new_trees.trees, scores)
+        return scores
 
 
 @dataclass(frozen=True)
@@ -70,19 +90,20 @@ class Evaluator:
     ) -> None:
         parts = [part for part in watched.parts if part.rows.n_rows]
         self._name = watched.name
+        self._given = parts
         self._parts = [part.rows for part in parts]
         self._metrics = metrics
         self._workers = workers
         self._exchange = exchange
-        self._scores = [start_scores(start, rows, workers) for rows in self._parts]
+        self._scores = [part.start_scores(start, workers) for part in parts]
         self._whole: _WholeSet | None = None
         if not all(isinstance(metric.function, MeanMetric) for metric in metrics):
             self._whole = _WholeSet(parts, exchange)
 
     def evaluate(self, new_trees: Booster) -> list[Evaluation]:
         """Add the trees of the last iteration and measure."""
-        for position, rows in enumerate(self._parts):
-            self._scores[position] = new_trees.add_iteration(self._scores[position], rows.table, 0, self._workers)
+        for position, part in enumerate(self._given):
+            self._scores[position] = part.with_iteration(self._scores[position], new_trees, self._workers)
         return self.measure(new_trees)
 
     def measure(self, model: Booster) -> list[Evaluation]:

@@ -1,4 +1,7 @@
-"""LightGBM's own callbacks, told apart by their class without importing LightGBM, as what they mean here."""
+"""Callbacks that stand for something else: our `early_stopping` for parameters, LightGBM's own for ours.
+
+LightGBM's are told apart by their class, without importing LightGBM.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,20 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dmlgbm.gbdt.callbacks import Callback, TrainingState, log_evaluation, record_evaluation
+from dmlgbm.sklearn_api.watching.stopping_callback import EarlyStoppingCallback
 
 
 def translated(callbacks: Sequence[Callback], *, has_sets: bool) -> tuple[list[Callback], dict[str, Any]]:
-    """The callbacks with LightGBM's replaced by ours, and the parameters that its early stopping stands for."""
+    """The callbacks with LightGBM's replaced by ours, and the parameters that early stopping stands for."""
     kept: list[Callback] = []
     parameters: dict[str, Any] = {}
     for callback in callbacks:
         kind = type(callback)
-        if kind.__module__.partition(".")[0] != "lightgbm":
+        if isinstance(callback, EarlyStoppingCallback):
+            _require_sets("early_stopping", has_sets=has_sets)
+            parameters |= callback.parameters
+            kept += [callback] if callback.verbose else []
+        elif kind.__module__.partition(".")[0] != "lightgbm":
             kept.append(callback)
         elif kind.__name__ == "_EarlyStoppingCallback":
             parameters |= _early_stopping(callback, has_sets=has_sets)
@@ -31,10 +39,7 @@ def translated(callbacks: Sequence[Callback], *, has_sets: bool) -> tuple[list[C
 def _early_stopping(callback: Any, *, has_sets: bool) -> dict[str, Any]:
     if not getattr(callback, "enabled", True):
         return {}
-    if not has_sets:
-        raise ValueError(
-            "lightgbm.early_stopping needs an eval_set: pass one, or set early_stopping=True to set rows aside."
-        )
+    _require_sets("lightgbm.early_stopping", has_sets=has_sets)
     delta = callback.min_delta
     if isinstance(delta, list):
         if len(set(delta)) > 1:
@@ -46,6 +51,14 @@ def _early_stopping(callback: Any, *, has_sets: bool) -> dict[str, Any]:
         "early_stopping_min_delta": delta,
         "first_metric_only": callback.first_metric_only,
     }
+
+
+def _require_sets(name: str, *, has_sets: bool) -> None:
+    if not has_sets:
+        raise ValueError(
+            f"{name} needs an eval_set (valid_sets of train): pass one, or set early_stopping=True of an estimator to "
+            "set rows aside."
+        )
 
 
 def _logging(callback: Any) -> list[Callback]:
