@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, load_model
     from dmlgbm.sklearn_api.booster import Booster
+    from dmlgbm.sklearn_api.functional.cross_validation import CVBooster, cv
     from dmlgbm.sklearn_api.functional.dataset import Dataset
     from dmlgbm.sklearn_api.functional.merging import merge
     from dmlgbm.sklearn_api.functional.training import train
@@ -44,6 +45,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Booster",
+    "CVBooster",
     "DMLGBMClassifier",
     "DMLGBMRanker",
     "DMLGBMRegressor",
@@ -67,6 +69,7 @@ __all__ = [
     "checkpoint",
     "cross_val_score",
     "cross_validate",
+    "cv",
     "early_stopping",
     "load_model",
     "log_evaluation",
@@ -98,6 +101,7 @@ _MODULE_OF = {
         ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"), "dmlgbm.tuning.search"
     ),
     **dict.fromkeys(("cross_val_score", "cross_validate"), "dmlgbm.tuning.validation"),
+    **dict.fromkeys(("CVBooster", "cv"), "dmlgbm.sklearn_api.functional.cross_validation"),
     "Dataset": "dmlgbm.sklearn_api.functional.dataset",
     "merge": "dmlgbm.sklearn_api.functional.merging",
     "train": "dmlgbm.sklearn_api.functional.training",

@@ -11,9 +11,10 @@ import numpy as np
 from dmlgbm.gbdt.boosting.binned_scores import splits_at_bounds
 from dmlgbm.gbdt.boosting.evaluation import EvaluationPart, EvaluationSet
 from dmlgbm.gbdt.boosting.loop import boost
+from dmlgbm.gbdt.boosting.started_fit import BinnedRows, started
 from dmlgbm.gbdt.callbacks import Callback, log_evaluation
 from dmlgbm.gbdt.threads import Workers
-from dmlgbm.gbdt.training import BinnedRows, TrainingResult, announce_growth, started
+from dmlgbm.gbdt.training import TrainingResult, announce_growth
 from dmlgbm.sklearn_api.booster import Booster
 from dmlgbm.sklearn_api.continuation import Start, starting_point
 from dmlgbm.sklearn_api.fit_warnings import warn_of_constant_model, warn_of_unused_metric
