@@ -116,7 +116,7 @@ class Booster(engine.Booster):
 
         `params` are those that the Booster was trained with, unless given.
         """
-        from dmlgbm.sklearn_api.functional.evaluating import evaluated
+        from dmlgbm.sklearn_api.functional.labelled_rows import evaluated
 
         return evaluated(self, data, name, feval, params)
 
@@ -164,6 +164,29 @@ class Booster(engine.Booster):
 
         stretch = self._stretch(start_iteration, num_iteration)
         return dump_of(self, stretch.first, stretch.n_iterations)
+
+    def refit(
+        self,
+        data: Any,
+        label: Any,
+        decay_rate: float = 0.9,
+        weight: Any = None,
+        group: Any = None,
+        init_score: Any = None,
+        *,
+        qid: Any = None,
+        params: Mapping[str, Any] | None = None,
+    ) -> Booster:
+        """The same trees, up to the best iteration, with values of their leaves fitted again on these rows.
+
+        A new value is `decay_rate` of the old one and the rest of what these rows ask for. Leaves that none of them
+        reaches keep theirs. `params` are those that the Booster was trained with, unless given.
+        """
+        from dmlgbm.sklearn_api.functional.labelled_rows import refitted_booster
+
+        return refitted_booster(
+            self, data, label, decay_rate, params, weight=weight, group=group, init_score=init_score, qid=qid
+        )
 
     def current_iteration(self) -> int:
         """The number of iterations."""

@@ -36,6 +36,7 @@ _KINDS: tuple[Any, ...] = (DMLGBMRegressor, DMLGBMClassifier, DMLGBMRanker)
 # Parameters of the estimators that have another place here, or none.
 _ELSEWHERE = {
     "categorical_feature": "pass it to Dataset",
+    "refit_after_stopping": "call Booster.refit",
     "importance_type": "pass it to Booster.feature_importance",
     "validation_fraction": "pass valid_sets",
     "warm_start": "pass init_model",

@@ -36,7 +36,7 @@ _NUMBERS = (
     *("early_stopping_min_delta", "worker_timeout"),
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves")
-_FLAGS = ("first_metric_only", "warm_start")
+_FLAGS = ("first_metric_only", "refit_after_stopping", "warm_start")
 _CHOICES = {
     "handle_unknown": ("missing", "error"),
     "importance_type": ("split", "gain"),
@@ -222,6 +222,15 @@ def objective_named(
     raise ParameterError(
         f"objective={objective!r} is not known{guess}: {estimator_name} takes {', '.join(map(repr, allowed))}."
     )
+
+
+def checked_decay_rate(decay_rate: Any) -> float:
+    """The share of the old values that `refit` keeps."""
+    if not is_number(decay_rate):
+        raise TypeError(f"decay_rate must be a number, got {decay_rate!r}.")
+    if not 0.0 <= decay_rate <= 1.0:
+        raise ParameterError(f"decay_rate={decay_rate!r} is out of range: it must be between 0 and 1.")
+    return float(decay_rate)
 
 
 def step_limit(max_delta_step: Any) -> float | None:

@@ -1,4 +1,4 @@
-"""Metrics of a Booster on the rows of a Dataset."""
+"""What a Booster does with labelled rows: metrics on them, and leaf values fitted again."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator
+from dmlgbm.gbdt.boosting.refitting import refitted
 from dmlgbm.gbdt.callbacks import Evaluation
 from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.threads import Workers
@@ -14,6 +15,8 @@ from dmlgbm.sklearn_api.functional.dataset import Dataset
 from dmlgbm.sklearn_api.functional.functions import metric_functions
 from dmlgbm.sklearn_api.functional.parameters import Job, job_of
 from dmlgbm.sklearn_api.functional.training import require_dataset
+from dmlgbm.sklearn_api.parameters.values import checked_decay_rate
+from dmlgbm.sklearn_api.rows.row_errors import naming_rows
 
 
 def job_for(model: Booster, params: Mapping[str, Any] | None) -> Job:
@@ -43,3 +46,17 @@ def evaluated(
     with Workers(job.parameters.train.n_threads) as workers:
         evaluator = Evaluator(EvaluationSet(name, [part]), used, metrics, workers)
         return evaluator.measure(used)
+
+
+def refitted_booster(
+    model: Booster, data: Any, label: Any, decay_rate: float, params: Mapping[str, Any] | None, **of_rows: Any
+) -> Booster:
+    """The Booster with leaf values of these rows."""
+    rate = checked_decay_rate(decay_rate)
+    job = job_for(model, params)
+    dataset = Dataset(data, label, model, **of_rows)
+    rows = job.weighed(job.checked(dataset.labelled_rows(model.n_outputs, "data"), "data"))
+    used = model.first(model.best_iteration or model.n_iterations)
+    with naming_rows(rows):
+        new = refitted(used, rows, job.objective, job.parameters.train, decay_rate=rate)
+    return Booster.of(new).described(None, {}, job.params)
