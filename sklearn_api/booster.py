@@ -219,6 +219,13 @@ class Booster(engine.Booster):
         part = self._part(Stretch.asked(0, iteration, self.n_iterations))
         return engine.Booster.feature_importance(part, importance_type)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """Without functions among the parameters, which may be known to this process alone."""
+        state = super().__getstate__()
+        if self.params is not None:
+            state["params"] = {name: value for name, value in self.params.items() if not callable(value)}
+        return state
+
     def _stretch(self, start_iteration: int, num_iteration: int | None) -> Stretch:
         return Stretch.asked(start_iteration, num_iteration, self.n_iterations, self.best_iteration or None)
 

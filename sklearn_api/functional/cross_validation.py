@@ -21,6 +21,7 @@ from dmlgbm.gbdt.data.dataset import bin_table
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.metrics import Metric
 from dmlgbm.gbdt.model.tree import Tree
+from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.threads import Workers
 from dmlgbm.gbdt.training import announce_growth
 from dmlgbm.sklearn_api.booster import Booster
@@ -89,10 +90,14 @@ def cv(
         }
         given["eval_metric"] = metrics
     job = job_of(given, train_set.params, num_boost_round, changes, has_sets=True)
+    if job.parameters.train.early_stopping_sets is not None:
+        raise ParameterError(
+            "early_stopping_sets has no place in cv, which watches means over the folds: leave it out."
+        )
     rows = job.checked(train_set.labelled_rows(job.objective.n_outputs, "train_set"), "train_set").numbered()
     splits = _splits(rows, job, folds, nfold, stratified=stratified, shuffle=shuffle, seed=seed)
     parameters = replace(job.parameters.train, early_stopping_sets=(VALID,))
-    measured = job.metrics(functions, rows.take(splits[0][1]), train_set.columns)
+    measured = job.metrics(functions, rows.without_columns().take(splits[0][1]), train_set.columns)
     announce_growth()
     # Folds side by side, with the threads that are left over for each; a user's function is called by one thread.
     n_threads = parameters.n_threads

@@ -75,7 +75,6 @@ class Dataset:
         n_rows = table.n_rows
         self.params = canonical_parameters(params or {}, _PARAMETERS, "Dataset")
         self.free_raw_data = free_raw_data
-        self.columns = Columns.of(table)
         self._has_label = label is not None
         self._init_score = init_score
         self._n_rows_passed = n_rows

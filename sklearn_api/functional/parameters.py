@@ -139,10 +139,10 @@ def _kind_of(objective: Any, n_classes: int | None) -> Any:
         return DMLGBMClassifier if several else DMLGBMRegressor
     for kind in _KINDS:
         try:
-            name = kind(objective=objective)._objective_settings(2).name
+            settings = kind(objective=objective)._objective_settings(2)
         except ParameterError:
             continue
-        _check_number(objective, name == "multiclass", n_classes)
+        _check_number(objective, settings.n_outputs > 1, n_classes)
         return kind
     raise ParameterError(f"objective={objective!r} is not known{did_you_mean(objective, OBJECTIVE_ALIASES)}.")
 

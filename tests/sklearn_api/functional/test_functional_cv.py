@@ -151,6 +151,7 @@ def test_error_of_a_users_objective_names_the_row_as_it_was_passed() -> None:
         ({"folds": [([0, 0, 1], [2])]}, "lists a row twice"),
         ({"folds": KFold(7), "params": {"objective": "lambdarank"}}, "cuts a query in two"),
         ({"callbacks": [dmlgbm.checkpoint("model", every=1)]}, "there is one for each fold"),
+        ({"params": {"early_stopping_sets": "train"}}, "early_stopping_sets has no place in cv"),
         ({"train_set": X}, "train_set must be a Dataset"),
     ],
 )

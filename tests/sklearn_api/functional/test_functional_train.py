@@ -96,6 +96,7 @@ def test_custom_objective_and_metric_get_predictions_and_data() -> None:
         ("again", "l1", booster.best_score["valid_0"]["l1"], False),
         ("again", "largest", errors.max(), False),
     ]
+    assert pickle.loads(pickle.dumps(booster)).params == SMALL | {"metric": "l1"}
     only = dmlgbm.train(SMALL | {"metric": "None"}, data, 2, [other], feval=largest_error)
     assert list(only.best_score["valid_0"]) == ["largest"]
 
