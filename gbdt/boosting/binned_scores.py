@@ -6,7 +6,7 @@ are added up tree by tree have the bits that training gave them.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -50,16 +50,22 @@ def splits_at_bounds(dataset: Dataset, trees: Sequence[Tree]) -> bool:
 
 def add_trees(dataset: Dataset, trees: Sequence[Tree], scores: npt.NDArray[np.float64]) -> None:
     """Add trees, in the order they were grown, to scores [output, row]; tree t adds to output t % n_outputs."""
+    for number, (tree, labels) in enumerate(zip(trees, leaves_over_bins(dataset, trees), strict=True)):
+        add_to_rows(labels, tree.leaf_value, 0, dataset.n_rows, scores[number % len(scores)])
+
+
+def leaves_over_bins(dataset: Dataset, trees: Sequence[Tree]) -> Iterator[npt.NDArray[np.uint32]]:
+    """The leaf of every row in each tree, valid until the next one is asked for."""
     rows, scratch = np.empty(dataset.n_rows, np.uint32), np.empty(dataset.n_rows, np.uint32)
     labels, directions = np.empty(dataset.n_rows, np.uint32), dataset.empty_directions()
-    for number, tree in enumerate(trees):
+    for tree in trees:
         over_bins, splits, leaves = _over_bins(dataset, tree)
         n_nodes = len(over_bins.nodes)
         of_nodes = NodeRows(rows, scratch, np.zeros(n_nodes, np.int64), np.zeros(n_nodes, np.int64))
         rows[:] = np.arange(dataset.n_rows, dtype=np.uint32)
         route_rows(dataset.binned, over_bins, splits, directions, of_nodes)
         label_rows(rows, of_nodes.starts[leaves], of_nodes.counts[leaves], 0, labels)
-        add_to_rows(labels, tree.leaf_value, 0, dataset.n_rows, scores[number % len(scores)])
+        yield labels
 
 
 def _over_bins(dataset: Dataset, tree: Tree) -> tuple[TreeNodes, npt.NDArray[np.int64], npt.NDArray[np.int64]]:

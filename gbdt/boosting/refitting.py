@@ -6,8 +6,8 @@ sums of a leaf are those of training, exact and in no order: the rows that a mod
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,12 +15,12 @@ import numpy.typing as npt
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.evaluation import start_scores
 from dmlgbm.gbdt.boosting.local_run import check_outputs, loss_over
-from dmlgbm.gbdt.data.exchange import ALONE
+from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
 from dmlgbm.gbdt.growth.leaf_fitting import step_rules
 from dmlgbm.gbdt.growth.quantisation import fine_scales
-from dmlgbm.gbdt.growth.row_arrays import RowArrays, row_arrays
+from dmlgbm.gbdt.growth.row_arrays import row_arrays
 from dmlgbm.gbdt.kernels.leaf_values import add_to_rows, newton_steps, sum_leaves
 from dmlgbm.gbdt.kernels.quantise import largest_magnitudes
 from dmlgbm.gbdt.model.tree import Tree
@@ -50,66 +50,86 @@ def refitted(
     The first `n_kept` iterations stay as they are, and so do leaves that no row reaches, and trees without a split.
     Where training starts is refitted like a leaf, unless the rows have first scores of their own or trees are kept.
     """
-    if rows.weight is not None and not rows.weight.all():
-        rows = rows.take(np.flatnonzero(rows.weight))
     with Workers(parameters.n_threads) as workers:
         loss = loss_over(rows, objective, parameters.precision)
-        check_outputs(model, loss)
         if not n_kept and rows.init_score is None:
-            model = replace(model, base_scores=_blended(model.base_scores, loss.base_scores(), decay_rate))
+            model = replace(model, base_scores=blended(model.base_scores, loss.base_scores(), decay_rate))
         scores = start_scores(model.first(n_kept), rows, workers)
-        fitting = _Fitting(loss, rows, row_arrays(loss, scores), parameters, workers)
-        trees = list(model.trees[: n_kept * model.n_outputs])
-        for iteration, labels in _leaves_by_iteration(model, rows.table, n_kept, workers):
-            fitting.differentiate()
-            first = iteration * model.n_outputs
-            for output, tree in enumerate(model.trees[first : first + model.n_outputs]):
-                trees.append(fitting.refitted(tree, output, labels[output], decay_rate))
-    return replace(model, trees=tuple(trees), metadata={})
+        fitting = LeafFitting(loss, rows, scores, parameters, workers)
+        new = model.since(n_kept)
+        trees = fitting.refitted(new, leaves_of_table(new, rows.table, workers), decay_rate)
+    return replace(model, trees=(*model.trees[: n_kept * model.n_outputs], *trees), metadata={})
 
 
-@dataclass(frozen=True)
-class _Fitting:
-    """The rows, and the scores of the trees that have been passed through."""
+class LeafFitting:
+    """Rows, and the scores of the trees that have been passed through; other processes may hold more rows."""
 
-    loss: Objective
-    rows: Rows
-    arrays: RowArrays
-    parameters: TrainParameters
-    workers: Workers
+    def __init__(
+        self,
+        loss: Objective,
+        rows: Rows,
+        scores: FloatArray,
+        parameters: TrainParameters,
+        workers: Workers,
+        exchange: Exchange = ALONE,
+    ) -> None:
+        self._loss = loss
+        self._rows = rows
+        self._arrays = row_arrays(loss, scores)
+        self._parameters = parameters
+        self._workers = workers
+        self._exchange = exchange
+        self._n_total_rows = int(exchange.reduce_sum(np.array([rows.n_rows], np.int64))[0])
+        self._weightless = np.zeros(rows.n_rows, bool) if rows.weight is None else rows.weight == 0.0
 
-    def differentiate(self) -> None:
-        """Compute the gradients of all outputs at the scores."""
-        self.loss.compute_gradients(self.arrays.scores, self.arrays.gradients, self.arrays.hessians, self.workers)
+    def refitted(self, model: Booster, leaves: Iterable[LeafNumbers], decay_rate: float) -> list[Tree]:
+        """The trees of a model with new values; `leaves` has for each of them that of every row."""
+        check_outputs(model, self._loss)
+        trees = []
+        for number, (tree, labels) in enumerate(zip(model.trees, leaves, strict=True)):
+            output = number % model.n_outputs
+            if output == 0:
+                self._differentiate()
+            trees.append(self._refitted(tree, output, labels, decay_rate))
+        return trees
 
-    def refitted(self, tree: Tree, output: int, labels: LeafNumbers, decay_rate: float) -> Tree:
+    def _differentiate(self) -> None:
+        gradients, hessians = self._arrays.gradients, self._arrays.hessians
+        self._loss.compute_gradients(self._arrays.scores, gradients, hessians, self._workers)
+        # As in training, rows that count no time must not say how fine the steps of the others are.
+        gradients[:, self._weightless] = 0.0
+        if not self._loss.constant_hessian:
+            hessians[:, self._weightless] = 0.0
+
+    def _refitted(self, tree: Tree, output: int, labels: LeafNumbers, decay_rate: float) -> Tree:
         """The tree with new values, which are added to the scores."""
         if tree.n_nodes:
             values = self._steps(tree.n_leaves, output, labels)
-            is_reached = np.bincount(labels, minlength=tree.n_leaves) > 0
-            values = np.where(is_reached, _blended(tree.leaf_value, values, decay_rate), tree.leaf_value)
+            n_reaching = np.bincount(labels[~self._weightless], minlength=tree.n_leaves)
+            is_reached = self._exchange.reduce_sum(n_reaching.astype(np.int64)) > 0
+            values = np.where(is_reached, blended(tree.leaf_value, values, decay_rate), tree.leaf_value)
             tree = replace(tree, leaf_value=values)
-        scores = self.arrays.scores[output]
-        self.workers.run_ranges(lambda a, b: add_to_rows(labels, tree.leaf_value, a, b, scores), len(scores))
+        scores = self._arrays.scores[output]
+        self._workers.run_ranges(lambda a, b: add_to_rows(labels, tree.leaf_value, a, b, scores), len(scores))
         return tree
 
     def _steps(self, n_leaves: int, output: int, labels: LeafNumbers) -> FloatArray:
-        level, rate, largest = self.loss.leaf_percentile, self.parameters.learning_rate, self.loss.largest_step
-        weights = self.loss.weights
+        level, rate, largest = self._loss.leaf_percentile, self._parameters.learning_rate, self._loss.largest_step
         if level is None:
             return self._newton_steps(n_leaves, output, labels)
-        residuals = self.rows.target - self.arrays.scores[output]
-        group = labels.astype(np.int64)
-        found = percentiles_of_groups(residuals, weights.of_percentiles, group, n_leaves, level, ALONE)
+        residuals = self._rows.target - self._arrays.scores[output]
+        weight, group = self._loss.weights.of_percentiles, labels.astype(np.int64)
+        found = percentiles_of_groups(residuals, weight, group, n_leaves, level, self._exchange)
         return np.clip(rate * found, -rate * largest, rate * largest)
 
     def _newton_steps(self, n_leaves: int, output: int, labels: LeafNumbers) -> FloatArray:
-        gradients, hessians = self.arrays.gradients[output], self.arrays.hessians[output]
-        repeats = self.loss.weights.repeats
-        of_ranges = self.workers.run_ranges(lambda a, b: largest_magnitudes(gradients, hessians, a, b), len(gradients))
-        gradient, hessian = max(one[0] for one in of_ranges), max(one[1] for one in of_ranges)
-        n_rows = len(gradients) if repeats is None else repeats.total
-        scales = fine_scales(gradient, hessian if len(hessians) else None, n_rows)
+        gradients = self._arrays.gradients[output]
+        hessians, repeats = self._arrays.hessians[output], self._loss.weights.repeats
+        of_ranges = self._workers.run_ranges(lambda a, b: largest_magnitudes(gradients, hessians, a, b), len(gradients))
+        largest = np.array([max(one[k] for one in of_ranges) for k in range(2)], np.float64)
+        gradient, hessian = self._exchange.reduce_max(largest).tolist()
+        n_rows = self._n_total_rows if repeats is None else repeats.total
+        scales = fine_scales(gradient, None if self._loss.constant_hessian else hessian, n_rows)
         times = np.empty(0, np.int64) if repeats is None else repeats.counts
 
         def sum_part(start: int, stop: int) -> npt.NDArray[np.int64]:
@@ -117,29 +137,25 @@ class _Fitting:
             sum_leaves(labels, gradients, hessians, *scales, times, start, stop, part)
             return part
 
-        sums = sum(self.workers.run_ranges(sum_part, len(gradients)))
-        steps = step_rules(self.parameters, self.loss.largest_step)
+        sums = self._exchange.reduce_sum(sum(self._workers.run_ranges(sum_part, len(gradients))))
+        steps = step_rules(self._parameters, self._loss.largest_step)
         steps["gradient_scale"], steps["hessian_scale"] = scales
         values = np.empty(n_leaves)
         newton_steps(sums, steps, values, np.empty(n_leaves))
         return values
 
 
-def _blended(old: FloatArray, new: FloatArray, decay_rate: float) -> FloatArray:
+def leaves_of_table(model: Booster, table: Table, workers: Workers) -> Iterator[LeafNumbers]:
+    """The leaf of every row in each tree."""
+    size = model.n_outputs
+    at_once = max(1, _MOST_NUMBERS // (size * max(1, table.n_rows)))
+    for first in range(0, model.n_iterations, at_once):
+        stretch = model.since(first).first(at_once)
+        leaves = stretch.forest_for_once(table.n_rows).leaf_indices(table, workers)
+        for tree in range(len(stretch.trees)):
+            yield leaves[:, tree].astype(np.uint32)
+
+
+def blended(old: FloatArray, new: FloatArray, decay_rate: float) -> FloatArray:
     """`decay_rate` of the old values; at 0 and 1 exactly the new and the old ones."""
     return new.copy() if decay_rate == 0.0 else decay_rate * old + (1.0 - decay_rate) * new
-
-
-def _leaves_by_iteration(
-    model: Booster, table: Table, n_kept: int, workers: Workers
-) -> Iterator[tuple[int, list[LeafNumbers]]]:
-    """The number of each later iteration, and for each of its trees the leaf of every row."""
-    size = model.n_outputs
-    at_once = max(1, _MOST_NUMBERS // (size * table.n_rows))
-    for first in range(n_kept, model.n_iterations, at_once):
-        last = min(first + at_once, model.n_iterations)
-        stretch = replace(model, trees=model.trees[first * size : last * size])
-        leaves = stretch.forest_for_once(table.n_rows).leaf_indices(table, workers)
-        for iteration in range(first, last):
-            trees = range((iteration - first) * size, (iteration - first + 1) * size)
-            yield iteration, [leaves[:, tree].astype(np.uint32) for tree in trees]

@@ -19,6 +19,7 @@ from dmlgbm.gbdt.boosting.binned_scores import add_trees
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator
 from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, loss_over
 from dmlgbm.gbdt.boosting.loop import BoostingRun, Finished, IterationReport, TrainingResult, boost
+from dmlgbm.gbdt.boosting.refitting import LeafFitting
 from dmlgbm.gbdt.callbacks import Callback, Evaluation
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
@@ -37,6 +38,7 @@ from dmlgbm.gbdt.ranks.exchange import RankExchange
 from dmlgbm.gbdt.ranks.feature_parallel import FeatureParallel
 from dmlgbm.gbdt.ranks.fit_report import RankReport, TreeCounts
 from dmlgbm.gbdt.ranks.rank_data import RankData, RankPartition
+from dmlgbm.gbdt.ranks.refitting import RowsToRefit
 from dmlgbm.gbdt.ranks.voting_parallel import VotingParallel
 from dmlgbm.gbdt.threads import Workers
 
@@ -48,6 +50,7 @@ __all__ = [
     "RankPartition",
     "RankResult",
     "RankTask",
+    "refit_rank",
     "train_rank",
 ]
 
@@ -68,6 +71,8 @@ class RankTask:
     tree_learner: TreeLearner = "data"
     top_k: int = 20
     initial_model: Booster | None = None
+    # Trained before: its leaves are fitted again on all rows, those of evaluation sets included, and nothing is grown.
+    to_refit: Booster | None = None
 
 
 @dataclass(frozen=True)
@@ -159,6 +164,28 @@ def train_rank(
                 run, start, evaluators, callbacks, finished=finished, on_iteration=counted, exchange=exchange
             )
     return RankResult(**vars(result), report=_report(task, grower, exchange))
+
+
+def refit_rank(
+    communicator: Communicator, data: RankData, task: RankTask, evaluation_sets: Sequence[EvaluationSet]
+) -> Booster:
+    """The model to refit, with values of its leaves that all rows of all ranks ask for; the same on every rank."""
+    exchange = RankExchange(communicator)
+    model, initial = task.to_refit, task.initial_model
+    assert model is not None
+    rows = RowsToRefit.of(data.dataset, data.rows, evaluation_sets)
+    joined = _same_kind_everywhere(rows.joined(with_scores=initial is None), exchange, task.objective.n_outputs)
+    loss = loss_over(joined, task.objective, task.parameters.precision, exchange)
+    with Workers(task.parameters.n_threads) as workers:
+        if initial is None:
+            kept = empty_model(loss, task.columns, first_scores=joined.init_score is None)
+            scores = _first_scores(joined, kept, None)
+        else:
+            kept, scores = initial, rows.scores_of(initial, workers)
+        new = model.since(kept.n_iterations)
+        fitting = LeafFitting(loss, joined, scores, task.parameters, workers, exchange)
+        trees = fitting.refitted(new, rows.leaves(new, workers), 0.0)
+    return replace(model, base_scores=kept.base_scores, trees=(*kept.trees, *trees), metadata={})
 
 
 @contextlib.contextmanager

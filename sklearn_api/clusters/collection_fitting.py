@@ -18,7 +18,6 @@ import numpy as np
 from dmlgbm.gbdt.callbacks import Callback, log_evaluation
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.objectives import RowError
-from dmlgbm.gbdt.parameters import ParameterError
 from dmlgbm.gbdt.system.cluster_types import is_spark_frame
 from dmlgbm.sklearn_api.clusters.collection_rows import DaskPlace, Described, split_cuts
 from dmlgbm.sklearn_api.clusters.partition_rows import RowRules, place_of_row, rows_of
@@ -109,11 +108,6 @@ def _fit_where_it_lies(
     client: Any,
 ) -> Estimator:
     parameters = estimator._engine_parameters(settings.parameters, has_sets=bool(given))
-    if estimator.refit_after_stopping:
-        raise ParameterError(
-            "refit_after_stopping=True needs all rows in this process: leave it out, and call refit on as many rows as "
-            "it can hold."
-        )
     start = estimator._starting_point(init_model)
     with _place_of(estimator, rows, given, client) as place:
         _CollectionFit(place, estimator, parameters, start, settings).run(rows, given)
@@ -195,6 +189,7 @@ class _CollectionFit:
             n_jobs=None if estimator.n_jobs is None else int(estimator.n_jobs),
             max_restarts=int(estimator.max_restarts),
             checkpoint_dir=None if estimator.checkpoint_dir is None else os.fspath(estimator.checkpoint_dir),
+            refit_after_stopping=bool(estimator.refit_after_stopping),
         )
         report_every = int(estimator.verbose)
         all_callbacks = [*([log_evaluation(report_every)] if report_every > 0 else []), *self._settings.callbacks]

@@ -91,9 +91,7 @@ def cv(
         given["eval_metric"] = metrics
     job = job_of(given, train_set.params, num_boost_round, changes, has_sets=True)
     if job.parameters.train.early_stopping_sets is not None:
-        raise ParameterError(
-            "early_stopping_sets has no place in cv, which watches means over the folds: leave it out."
-        )
+        raise ParameterError("early_stopping_sets has no place in cv: means over the folds are watched.")
     rows = job.checked(train_set.labelled_rows(job.objective.n_outputs, "train_set"), "train_set").numbered()
     splits = _splits(rows, job, folds, nfold, stratified=stratified, shuffle=shuffle, seed=seed)
     parameters = replace(job.parameters.train, early_stopping_sets=(VALID,))

@@ -186,10 +186,6 @@ def test_collections_are_refused() -> None:
     array = pytest.importorskip("dask.array")
     with pytest.raises(TypeError, match="refit takes rows of this process"):
         fitted("squared error").refit(array.from_array(X), SIGNAL)
-    with pytest.raises(ParameterError, match="refit_after_stopping=True needs all rows in this process"):
-        DMLGBMRegressor(early_stopping=True, refit_after_stopping=True).fit(
-            array.from_array(X), array.from_array(SIGNAL)
-        )
 
 
 @pytest.mark.parity

@@ -31,7 +31,12 @@ def classes_with_weights() -> Case:
 def numbers_with_rows_set_aside() -> Case:
     X = mixed_frame()
     estimator = DMLGBMRegressor(
-        n_estimators=12, num_leaves=7, early_stopping=True, early_stopping_rounds=3, tree_learner="feature"
+        n_estimators=12,
+        num_leaves=7,
+        early_stopping=True,
+        early_stopping_rounds=3,
+        tree_learner="feature",
+        refit_after_stopping=True,
     )
     return estimator, X.assign(target=signal(X), start=0.25), {"y": "target", "init_score": "start"}, {}
 
