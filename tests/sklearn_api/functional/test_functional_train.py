@@ -178,6 +178,14 @@ def test_early_stopping_finds_the_iteration_of_the_estimator_and_predictions_sto
     copied = pickle.loads(pickle.dumps(booster))
     assert (copied.best_iteration, copied.best_score) == (booster.best_iteration, booster.best_score)
     assert dmlgbm.train(params, data, 2).best_iteration == 0
+    longer = dmlgbm.train(params, data, 2, init_model=booster)
+    assert longer.current_iteration() == booster.best_iteration + 2
+    assert (
+        longer
+        == DMLGBMRegressor(n_estimators=2, learning_rate=0.6, min_child_samples=2)
+        .fit(X, SIGNAL, init_model=model)
+        .booster_
+    )
 
 
 def test_early_stopping_callback_stops_an_estimator_too(capfd: pytest.CaptureFixture[str]) -> None:
