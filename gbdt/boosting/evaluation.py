@@ -90,8 +90,8 @@ class Evaluator:
     ) -> None:
         parts = [part for part in watched.parts if part.rows.n_rows]
         self._name = watched.name
-        self._given = parts
-        self._parts = [part.rows for part in parts]
+        self._parts = parts
+        self._rows = [part.rows for part in parts]
         self._metrics = metrics
         self._workers = workers
         self._exchange = exchange
@@ -102,7 +102,7 @@ class Evaluator:
 
     def evaluate(self, new_trees: Booster) -> list[Evaluation]:
         """Add the trees of the last iteration and measure."""
-        for position, part in enumerate(self._given):
+        for position, part in enumerate(self._parts):
             self._scores[position] = part.with_iteration(self._scores[position], new_trees, self._workers)
         return self.measure(new_trees)
 
@@ -128,7 +128,7 @@ class Evaluator:
         if not means:
             return {}
         sums = np.zeros((len(means), *ExactMean().sums.shape), np.int64)
-        for rows, prediction in zip(self._parts, predictions, strict=True):
+        for rows, prediction in zip(self._rows, predictions, strict=True):
             for position, function in enumerate(means.values()):
                 sums[position] += function.partial_mean(rows.target, prediction, rows.weight, rows.group_starts).sums
         everywhere = self._exchange.reduce_sum(sums)
