@@ -102,6 +102,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         early_stopping_sets: str | Sequence[str] | None = None,
         first_metric_only: bool = False,
         validation_fraction: float | None = 0.1,
+        refit_after_stopping: bool = False,
         eval_metric: EvalMetric = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -156,6 +157,23 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         watched = [self._watched(each, columns, None, 1) for each in given]
         objective = self._objective_settings(0)
         return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings))
+
+    def refit(
+        self,
+        X: Any,
+        y: Any,
+        decay_rate: float = 0.9,
+        sample_weight: Any = None,
+        init_score: Any = None,
+        group: Any = None,
+        qid: Any = None,
+    ) -> Self:
+        """Fit the values of all leaves again, on these rows and queries: the trees keep their splits.
+
+        A new value is `decay_rate` of the old one and the rest of what these rows ask for. Leaves that none of them
+        reaches keep theirs. Iterations beyond the best one are dropped.
+        """
+        return self._refit(GivenRows(X, y, sample_weight, init_score, group, qid), decay_rate)
 
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None, sample_weight: Any = None) -> float:
         """The mean over queries of the normalised discounted cumulative gain (NDCG) of all their rows."""
