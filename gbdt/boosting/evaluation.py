@@ -158,7 +158,7 @@ class Evaluator:
         """Refuse, in every process, targets for which a metric has no value."""
         choosy = [metric for metric in self._metrics if metric.targets_above is not None]
         if choosy:
-            lowest = min((float(rows.target.min()) for rows in self._parts), default=math.inf)
+            lowest = min((float(rows.target.min()) for rows in self._rows), default=math.inf)
             everywhere = -self._exchange.reduce_max(np.array([-lowest]))
             for metric in choosy:
                 metric.require_targets(float(everywhere[0]), self._name)

@@ -75,8 +75,8 @@ def local_run(
 def empty_model(loss: Objective, columns: Columns, parameters: TrainParameters, *, first_scores: bool) -> Booster:
     """A model without trees. A user's first scores take the place of the objective's own."""
     base_scores = loss.base_scores() if first_scores else np.zeros(loss.n_outputs)
-    own = {"averages": parameters.averages, "changed_rate": parameters.changes_rate}
-    return Booster((), base_scores, loss.name, columns, **own)
+    averages, changed_rate = parameters.averages, parameters.changes_rate
+    return Booster((), base_scores, loss.name, columns, averages=averages, changed_rate=changed_rate)
 
 
 def continued(model: Booster, parameters: TrainParameters) -> Booster:
