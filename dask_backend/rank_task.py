@@ -28,7 +28,7 @@ from dmlgbm.dask_backend.alignment import aligned
 from dmlgbm.dask_backend.worker_holdings import Holdings, drop_holdings, holdings_of
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.callbacks import TrainingState
-from dmlgbm.gbdt.ranks.rank import Checkpoint, RankResult, RankTask, train_rank
+from dmlgbm.gbdt.ranks.rank import Checkpoint, RankResult, RankTask, refit_rank, train_rank
 from dmlgbm.gbdt.ranks.rank_threads import threads_of_rank
 
 _WATCH_SECONDS = 0.25
@@ -204,12 +204,16 @@ def _train(
     n_threads = threads_of_rank(int(worker.state.nthreads), assignment.n_jobs)
     task = replace(assignment.task, parameters=replace(assignment.task.parameters, n_threads=n_threads))
     data = held.rank_data(task.plan, place.shares)
+    watched = rank_evaluation_sets(assignment.set_names, place.evaluation, held)
     with join_ranks(running, rank, worker) as communicator:
+        if task.to_refit is not None:
+            booster = refit_rank(communicator, data, task, watched)
+            return RankOutcome(booster if rank == 0 else None)
         result: RankResult = train_rank(
             communicator,
             data,
             task,
-            evaluation_sets=rank_evaluation_sets(assignment.set_names, place.evaluation, held),
+            evaluation_sets=watched,
             callbacks=[running.end_if_asked] if rank == 0 else (),
             on_iteration=running.reports.append if rank == 0 else None,
             resume=assignment.resume,

@@ -19,6 +19,8 @@ from dmlgbm.dask_backend.generation import run_ranks
 from dmlgbm.dask_backend.ingestion import PartitionRowSet, RowsToBin, cut_bins, place_evaluation
 from dmlgbm.dask_backend.rank_task import RankAssignment, RankPlace, rank_evaluation_sets
 from dmlgbm.dask_backend.worker_holdings import drop_holdings, held_shares, holdings_of
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.loop import TrainingResult
 from dmlgbm.gbdt.callbacks import Callback, TrainingState
 from dmlgbm.gbdt.data.partition_binning import BinningPlan
 from dmlgbm.gbdt.ranks.checkpoints import CheckpointFile
@@ -26,8 +28,8 @@ from dmlgbm.gbdt.ranks.cost_model import link_between
 from dmlgbm.gbdt.ranks.fit_report import RankReport, fit_report
 from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
 from dmlgbm.gbdt.ranks.losses import Losses, RanksLostError
-from dmlgbm.gbdt.ranks.rank import train_rank
-from dmlgbm.gbdt.ranks.run_so_far import RunSoFar
+from dmlgbm.gbdt.ranks.rank import refit_rank, train_rank
+from dmlgbm.gbdt.ranks.run_so_far import NoReports, RunSoFar
 
 logger = logging.getLogger("dmlgbm")
 
@@ -89,6 +91,9 @@ class _Run:
                     self._losses.note(self._so_far.n_iterations, error)
                     self._wait_for_return(len(places))
                     places = self._placed()
+        result = self._so_far.result()
+        if self._job.refit_after_stopping:
+            result = self._refitted(result, places, mode.tree_learner)
         if self._file is not None:
             self._file.remove()
         seconds, so_far = time.monotonic() - began, self._so_far
@@ -97,7 +102,7 @@ class _Run:
         )
         source = self._job.training.source
         report = replace(report, n_partitions=len(source), partitions_computed=source.n_computed)
-        return ClusterResult(so_far.result(), mode, report)
+        return ClusterResult(result, mode, report)
 
     def _generation(self, generation: int, places: Sequence[RankPlace], tree_learner: str) -> list[RankReport]:
         job, so_far = self._job, self._so_far
@@ -108,6 +113,26 @@ class _Run:
         if isinstance(self._cluster, DaskCluster):
             return [outcome.result for outcome in run_ranks(self._cluster, assignment, places, so_far)]
         return [_run_here(assignment, places[0], so_far)]
+
+    def _refitted(self, result: TrainingResult, places: Sequence[RankPlace], tree_learner: str) -> TrainingResult:
+        """The chosen trees with leaf values of all rows; ranks that are lost start again."""
+        job = self._job
+        task = job.refit_task(self._plan, tree_learner, result)
+        names = tuple(name for name, _ in job.evaluation)
+        while True:
+            # A loss ends a generation, and training was one more.
+            assignment = RankAssignment(self._fit_id, len(self._losses) + 1, task, names, job.n_jobs)
+            try:
+                if isinstance(self._cluster, DaskCluster):
+                    booster = run_ranks(self._cluster, assignment, places, NoReports())[0].result
+                else:
+                    booster = _refit_here(assignment, places[0])
+            except RanksLostError as error:
+                self._losses.note(self._so_far.n_iterations, error)
+                self._wait_for_return(len(places))
+                places = self._placed()
+            else:
+                return replace(result, booster=booster)
 
     # Where rows are.
 
@@ -221,3 +246,11 @@ def _run_here(assignment: RankAssignment, place: RankPlace, so_far: RunSoFar) ->
             resume=assignment.resume,
         )
     return result.report
+
+
+def _refit_here(assignment: RankAssignment, place: RankPlace) -> Booster:
+    held = holdings_of(assignment.fit_id, HERE)
+    data = held.rank_data(assignment.task.plan, place.shares)
+    watched = rank_evaluation_sets(assignment.set_names, place.evaluation, held)
+    with Hub(1).join(0) as communicator:
+        return refit_rank(communicator, data, assignment.task, watched)

@@ -36,6 +36,11 @@ if TYPE_CHECKING:
     )
     from dmlgbm.sklearn_api import DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, load_model
     from dmlgbm.sklearn_api.booster import Booster
+    from dmlgbm.sklearn_api.functional.cross_validation import CVBooster, cv
+    from dmlgbm.sklearn_api.functional.dataset import Dataset
+    from dmlgbm.sklearn_api.functional.merging import merge
+    from dmlgbm.sklearn_api.functional.training import train
+    from dmlgbm.sklearn_api.watching.stopping_callback import early_stopping
     from dmlgbm.tuning.hyperband import HyperbandSearchCV
     from dmlgbm.tuning.optuna_search import OptunaSearchCV
     from dmlgbm.tuning.plots import plot_search
@@ -47,6 +52,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "Booster",
+    "CVBooster",
     "DMLGBMClassifier",
     "DMLGBMRanker",
     "DMLGBMRegressor",
@@ -56,6 +62,7 @@ __all__ = [
     "DMLMLPRegressor",
     "DMLTorchClassifier",
     "DMLTorchRegressor",
+    "Dataset",
     "GridSearchCV",
     "HalvingGridSearchCV",
     "HalvingRandomSearchCV",
@@ -69,14 +76,18 @@ __all__ = [
     "checkpoint",
     "cross_val_score",
     "cross_validate",
+    "cv",
+    "early_stopping",
     "load_model",
     "log_evaluation",
+    "merge",
     "plot_history",
     "plot_search",
     "progress_bar",
     "record_evaluation",
     "reset_parameter",
     "time_limit",
+    "train",
 ]
 
 _MODULE_OF = {
@@ -99,6 +110,11 @@ _MODULE_OF = {
         ("GridSearchCV", "HalvingGridSearchCV", "HalvingRandomSearchCV", "RandomizedSearchCV"), "dmlgbm.tuning.search"
     ),
     **dict.fromkeys(("cross_val_score", "cross_validate"), "dmlgbm.tuning.validation"),
+    **dict.fromkeys(("CVBooster", "cv"), "dmlgbm.sklearn_api.functional.cross_validation"),
+    "Dataset": "dmlgbm.sklearn_api.functional.dataset",
+    "merge": "dmlgbm.sklearn_api.functional.merging",
+    "train": "dmlgbm.sklearn_api.functional.training",
+    "early_stopping": "dmlgbm.sklearn_api.watching.stopping_callback",
     "HyperbandSearchCV": "dmlgbm.tuning.hyperband",
     "OptunaSearchCV": "dmlgbm.tuning.optuna_search",
     "SearchReport": "dmlgbm.tuning.report",

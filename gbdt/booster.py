@@ -39,6 +39,7 @@ class Booster:
     columns: Columns
     metadata: Mapping[str, Any] = field(default_factory=dict)
     averages: bool = False  # a score is the base score plus the mean over iterations, not their sum
+    changed_rate: bool = False  # whether iterations were shrunk by different rates
 
     @property
     def n_features(self) -> int:
@@ -143,11 +144,11 @@ class Booster:
             trees = trees._replace(divisor=np.array([max(n_iterations, 1)], np.float64))
         return OneRow(reader, trees, link)
 
-    def feature_importance(self, kind: Literal["split", "gain"]) -> npt.NDArray[np.float64]:
+    def feature_importance(self, importance_type: Literal["split", "gain"]) -> npt.NDArray[np.float64]:
         """How often each feature splits, or the total gain of its splits."""
         features = np.concatenate([np.zeros(0, np.int32), *(tree.feature for tree in self.trees)])
         gains = np.concatenate([np.zeros(0), *(tree.gain for tree in self.trees)])
-        return np.bincount(features, None if kind == "split" else gains, self.n_features).astype(np.float64)
+        return np.bincount(features, None if importance_type == "split" else gains, self.n_features).astype(np.float64)
 
     def to_bytes(self) -> bytes:
         """The model file's content; equal models have equal bytes."""
@@ -165,6 +166,8 @@ class Booster:
         }
         if self.averages:
             header["averages"] = True
+        if self.changed_rate:
+            header["changed_rate"] = True
         return model_bytes(header, arrays)
 
     @classmethod
@@ -193,6 +196,7 @@ class Booster:
             columns=Columns(None if names is None else tuple(names), categories),
             metadata=header["metadata"],
             averages="averages" in header,
+            changed_rate="changed_rate" in header,
         )
 
     def __repr__(self) -> str:

@@ -126,6 +126,11 @@ class TrainParameters:
         return self.shrinkage if self.learning_rates is None else self.learning_rates[iteration]
 
     @property
+    def changes_rate(self) -> bool:
+        """Whether iterations are shrunk by other rates than `learning_rate`."""
+        return any(rate != self.learning_rate for rate in self.learning_rates or ())
+
+    @property
     def weighs_rows(self) -> bool:
         """Whether some rows count more than others in a tree, whatever their weights."""
         return self.data_sample_strategy == "goss" or self.bootstrap_type != "bernoulli"

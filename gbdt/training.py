@@ -10,9 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator, start_scores
-from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, local_run, loss_over
+from dmlgbm.gbdt.boosting.evaluation import EvaluationSet
 from dmlgbm.gbdt.boosting.loop import TrainingResult, boost
+from dmlgbm.gbdt.boosting.started_fit import BinnedRows, started
 from dmlgbm.gbdt.callbacks import Callback
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset, bin_table
@@ -24,7 +24,7 @@ from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import BinningParameters, TrainParameters
 from dmlgbm.gbdt.threads import Workers
 
-__all__ = ["TableBinner", "TrainingResult", "train"]
+__all__ = ["TableBinner", "TrainingResult", "announce_growth", "train"]
 
 FloatArray = npt.NDArray[np.float64]
 TableBinner: TypeAlias = Callable[[Table, BinningParameters, Workers, FloatArray | None], Dataset]
@@ -43,21 +43,15 @@ def train(
     binner: TableBinner = bin_table,
 ) -> TrainingResult:
     """Train on rows. With `initial_model`, `n_estimators` more iterations are added to it; `binner` may remember."""
-    _announce_growth()
+    announce_growth()
     with Workers(parameters.n_threads) as workers:
-        dataset = binner(rows.table, binning, workers, rows.weight)
-        loss = loss_over(rows, objective, parameters.precision, dataset.segments)
-        columns = Columns.of(rows.table)
-        start = initial_model or empty_model(loss, columns, parameters, first_scores=rows.init_score is None)
-        check_outputs(start, loss)
-        scores = start_scores(start, rows, workers)
-        evaluators = [Evaluator(one, start, metrics, workers) for one in evaluation_sets]
-        with local_run(parameters, dataset, loss, rows, scores, workers, start.n_iterations) as run:
-            return boost(run, start, evaluators, callbacks)
+        binned = BinnedRows(binner(rows.table, binning, workers, rows.weight), Columns.of(rows.table), rows)
+        with started(parameters, binned, objective, workers, evaluation_sets, metrics, initial_model) as fit:
+            return boost(fit.run, fit.start, fit.evaluators, callbacks)
 
 
 @cache
-def _announce_growth() -> None:
+def announce_growth() -> None:
     """Have the largest kernels, which are the same for all tables, compiled while rows are still being binned."""
     workers = Workers(1)
     TreeGrower(bin_table(Table((), n_rows=1), BinningParameters(), workers), TrainParameters(), workers)

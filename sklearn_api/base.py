@@ -19,6 +19,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.refitting import require_refittable
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
@@ -35,6 +36,8 @@ from dmlgbm.sklearn_api.parameters.fit_settings import FitSettings
 from dmlgbm.sklearn_api.parameters.names import canonical_parameters, parameter_names, stored_parameters
 from dmlgbm.sklearn_api.parameters.values import EngineParameters, Stretch, engine_parameters
 from dmlgbm.sklearn_api.predicting import TreePredictions
+from dmlgbm.sklearn_api.refitting import refitted_estimator, refitted_on_all
+from dmlgbm.sklearn_api.rows.given_rows import GivenRows
 from dmlgbm.sklearn_api.rows.holdout import Split
 from dmlgbm.sklearn_api.rows.labels import Labels, numbers_of_known_labels
 from dmlgbm.sklearn_api.rows.targets import FloatArray, IntArray, group_boundaries, numeric_target, survival_times
@@ -44,7 +47,7 @@ from dmlgbm.sklearn_api.sharing.work_sharing import WorkSharing
 from dmlgbm.sklearn_api.tables import listed_categories
 from dmlgbm.sklearn_api.watching.evaluation_sets import GivenSet
 from dmlgbm.sklearn_api.watching.scoring import WatchedModel
-from dmlgbm.sklearn_api.watching.stopping import TRAINING, warn_of_rounds_without_sets
+from dmlgbm.sklearn_api.watching.stopping import TRAINING, require_rows_set_aside, warn_of_rounds_without_sets
 
 if TYPE_CHECKING:
     from dmlgbm.sklearn_api.clusters.partitions import Target
@@ -64,6 +67,7 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     objective: Any
     n_estimators: int
     validation_fraction: float | None
+    refit_after_stopping: bool
     eval_metric: Any
     categorical_feature: Any
     handle_unknown: Literal["missing", "error"]
@@ -78,6 +82,8 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     checkpoint_dir: str | os.PathLike[str] | None
 
     best_iteration_: int | None
+    best_score_: dict[str, dict[str, float]] | None
+    evals_result_: dict[str, dict[str, list[float]]]
     n_iter_: int
 
     @classmethod
@@ -133,6 +139,9 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
         given = {**stored_parameters(self), **changes}
         parameters = engine_parameters(given, has_sets=has_sets)
         warn_of_rounds_without_sets(given, has_sets=has_sets)
+        require_rows_set_aside(given, parameters.train.early_stopping_rounds, has_sets=has_sets)
+        if given["refit_after_stopping"]:
+            require_refittable(parameters.train)
         warn_of_other_modes(parameters.train)
         return parameters
 
@@ -188,7 +197,24 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
             binner=fit.binner,
         )
         warn_of_constant_model(result.booster, learnt_from.n_rows, parameters.train)
+        if self.refit_after_stopping:
+            result = refitted_on_all(result, fit, columns)
         self._store(result, fit.classes)
+        return self
+
+    def refit(self, X: Any, y: Any, decay_rate: float = 0.9, sample_weight: Any = None, init_score: Any = None) -> Self:
+        """Fit the values of all leaves again, on these rows: the trees keep their splits.
+
+        A new value is `decay_rate` of the old one and the rest of what these rows ask for. Leaves that none of them
+        reaches keep theirs. Iterations beyond the best one are dropped.
+        """
+        return self._refit(GivenRows(X, y, sample_weight, init_score), decay_rate)
+
+    def _refit(self, given: GivenRows, decay_rate: float) -> Self:
+        check_is_fitted(self)
+        booster = refitted_estimator(self, given, decay_rate)
+        result = TrainingResult(booster, self.evals_result_, self.best_iteration_, self.best_score_, None)
+        self._store(result, getattr(self, "classes_", None))
         return self
 
     def _set_aside(self, training: Rows, seed: int) -> tuple[Rows, list[NamedRows]]:

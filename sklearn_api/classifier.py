@@ -115,6 +115,7 @@ class DMLGBMClassifier(ClassPredictions, ClassifierMixin, BoostedTrees):
         first_metric_only: bool = False,
         scoring: str | Callable[..., float] | None = None,
         validation_fraction: float | None = 0.1,
+        refit_after_stopping: bool = False,
         eval_metric: EvalMetric = None,
         random_state: Any = None,
         n_jobs: int | None = None,

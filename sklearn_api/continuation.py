@@ -14,6 +14,7 @@ import numpy.typing as npt
 from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.objectives import ObjectiveSettings
 from dmlgbm.gbdt.parameters import ParameterError, TrainParameters
+from dmlgbm.sklearn_api.booster import Booster as FittedBooster
 from dmlgbm.sklearn_api.saved_state import booster_from_file, saved_best_iteration, saved_classes
 
 
@@ -80,7 +81,8 @@ def _start_from(model: Any) -> Start:
         model = booster_from_file(model)
     if isinstance(model, Booster):
         if "estimator" not in model.metadata:
-            return Start(model)
+            best = model.best_iteration if isinstance(model, FittedBooster) else 0
+            return Start(model.first(best) if best else model)
         booster, best_iteration, classes = model, saved_best_iteration(model), saved_classes(model)
     elif isinstance(getattr(model, "booster_", None), Booster):
         booster, best_iteration, classes = model.booster_, model.best_iteration_, getattr(model, "classes_", None)

@@ -111,6 +111,7 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         early_stopping_sets: str | Sequence[str] | None = None,
         first_metric_only: bool = False,
         validation_fraction: float | None = 0.1,
+        refit_after_stopping: bool = False,
         eval_metric: EvalMetric = None,
         random_state: Any = None,
         n_jobs: int | None = None,
@@ -157,6 +158,8 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         rows = GivenRows(X, y, sample_weight, init_score, group, qid, position=position)
         if position is not None:
             self._require_biases()
+        if self.refit_after_stopping:
+            self._require_refittable(position)
         if is_collection(X):
             from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 
@@ -171,6 +174,23 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         watched = [self._watched(each, columns, None, 1) for each in given]
         objective = self._objective_settings(0)
         return self._fit_rows(CheckedFit(parameters, objective, training, watched, start, settings))
+
+    def refit(
+        self,
+        X: Any,
+        y: Any,
+        decay_rate: float = 0.9,
+        sample_weight: Any = None,
+        init_score: Any = None,
+        group: Any = None,
+        qid: Any = None,
+    ) -> Self:
+        """Fit the values of all leaves again, on these rows and queries: the trees keep their splits.
+
+        A new value is `decay_rate` of the old one and the rest of what these rows ask for. Leaves that none of them
+        reaches keep theirs. Iterations beyond the best one are dropped.
+        """
+        return self._refit(GivenRows(X, y, sample_weight, init_score, group, qid), decay_rate)
 
     def score(self, X: Any, y: Any, group: Any = None, qid: Any = None, sample_weight: Any = None) -> float:
         """The mean over queries of the normalised discounted cumulative gain (NDCG) of all their rows."""
@@ -201,6 +221,18 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
             raise ParameterError(
                 f"position does not fit boosting_type={self.boosting_type!r}: what places add is learnt along with the "
                 "scores, which stay the same for all trees of a forest. Choose 'gbdt' or 'dart', or leave it out."
+            )
+
+    def _require_refittable(self, position: Any) -> None:
+        if position is not None:
+            raise ParameterError(
+                "refit_after_stopping does not fit position: what places add to grades is learnt on the rows of "
+                "training alone. Leave out one of them."
+            )
+        if self._objective_name() == "rank_xendcg":
+            raise ParameterError(
+                "refit_after_stopping does not fit objective='rank_xendcg', whose draws belong to the rows of "
+                "training: choose 'lambdarank' or 'pairwise', or set refit_after_stopping=False."
             )
 
     def _objective_name(self) -> str | Callable[..., Any]:

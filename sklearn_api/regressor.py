@@ -109,6 +109,7 @@ class DMLGBMRegressor(ValuePredictions, RegressorMixin, BoostedTrees):
         first_metric_only: bool = False,
         scoring: str | Callable[..., float] | None = None,
         validation_fraction: float | None = 0.1,
+        refit_after_stopping: bool = False,
         eval_metric: EvalMetric = None,
         random_state: Any = None,
         n_jobs: int | None = None,

@@ -32,6 +32,7 @@ from dmlgbm.gbdt.ranks.rank import (
     CountedIteration,
     RankData,
     RankTask,
+    refit_rank,
     train_rank,
 )
 from dmlgbm.gbdt.ranks.rank_threads import threads_of_rank
@@ -93,14 +94,17 @@ class RankMain:
 
 def grow_trees(
     context: Any, rank: int, assignment: RankAssignment, items: Iterable[tuple[int, BinnedShare | Watched]]
-) -> RankReport:
-    """The work of a rank of the tree learner."""
+) -> RankReport | bytes:
+    """The work of a rank of the tree learner; a model that was refitted is sent as its file."""
     n_threads = threads_of_rank(max(1, int(context.cpus())), assignment.n_jobs)
     task = replace(assignment.task, parameters=replace(assignment.task.parameters, n_threads=n_threads))
     data, watched = _own_rows(items, assignment)
     with contextlib.ExitStack() as stack:
         communicator = stack.enter_context(join_ranks(context, rank, assignment.driver))
         line = stack.enter_context(RankLine(assignment.driver, rank)) if rank == 0 else None
+        if task.to_refit is not None:
+            booster = refit_rank(communicator, data, task, watched)
+            return booster.to_bytes() if rank == 0 else b""
         result = train_rank(
             communicator,
             data,

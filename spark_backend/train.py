@@ -11,22 +11,24 @@ import logging
 import secrets
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
+from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.loop import TrainingResult
 from dmlgbm.gbdt.callbacks import Callback
 from dmlgbm.gbdt.ranks.checkpoints import CheckpointFile
 from dmlgbm.gbdt.ranks.cost_model import link_between
 from dmlgbm.gbdt.ranks.fit_report import RankReport, fit_report
 from dmlgbm.gbdt.ranks.job import ClusterJob, ClusterResult
 from dmlgbm.gbdt.ranks.losses import Losses, RanksLostError, TrainingLostError
-from dmlgbm.gbdt.ranks.rank import Checkpoint
+from dmlgbm.gbdt.ranks.rank import Checkpoint, RankTask
 from dmlgbm.gbdt.ranks.row_set import RowSet
-from dmlgbm.gbdt.ranks.run_so_far import RunSoFar
+from dmlgbm.gbdt.ranks.run_so_far import NoReports, RunSoFar
 from dmlgbm.spark_backend.cluster import SparkCluster
-from dmlgbm.spark_backend.generation import run_ranks
+from dmlgbm.spark_backend.generation import Follower, run_ranks
 from dmlgbm.spark_backend.ingestion import BinnedRows, BinnedShare, bin_shares, cut_bins, watched_shares
 from dmlgbm.spark_backend.rank_task import RankAssignment, Watched, grow_trees, iteration_of
 from dmlgbm.spark_backend.reports import DriverLine
@@ -86,28 +88,48 @@ class _Run:
                     self._losses.note(self._so_far.n_iterations, error)
                     n_before, n_ranks = n_ranks, self._n_ranks_after_loss(n_ranks)
                     rows = rows if n_ranks == n_before else self._by_rank(n_ranks)
+        result = self._so_far.result()
+        if self._job.refit_after_stopping:
+            result = self._refitted(result, n_ranks, rows, mode.tree_learner)
         if self._file is not None:
             self._file.remove()
         seconds, so_far = time.monotonic() - began, self._so_far
         report = fit_report(
             mode.tree_learner, seconds, so_far.tree_counts, ranks, so_far.history(), self._losses.told, n_ranks
         )
-        return ClusterResult(so_far.result(), mode, report)
+        return ClusterResult(result, mode, report)
 
     def _generation(self, n_ranks: int, rows: Any, tree_learner: str) -> list[RankReport]:
-        cluster, job, so_far = self._cluster, self._job, self._so_far
+        so_far = self._so_far
+        task = self._job.rank_task(self._binned.plan, tree_learner)
+        resume = so_far.checkpoint.to_bytes() if so_far.n_iterations else None
+        return self._run(len(self._losses), n_ranks, rows, task, so_far, resume)
+
+    def _refitted(self, result: TrainingResult, n_ranks: int, rows: Any, tree_learner: str) -> TrainingResult:
+        """The chosen trees with leaf values of all rows; ranks that are lost start again."""
+        task = self._job.refit_task(self._binned.plan, tree_learner, result)
+        while True:
+            try:
+                # A loss ends a generation, and training was one more.
+                model, *_ = self._run(len(self._losses) + 1, n_ranks, rows, task, NoReports())
+            except RanksLostError as error:
+                self._losses.note(self._so_far.n_iterations, error)
+                n_before, n_ranks = n_ranks, self._n_ranks_after_loss(n_ranks)
+                rows = rows if n_ranks == n_before else self._by_rank(n_ranks)
+            else:
+                return replace(result, booster=Booster.from_bytes(model))
+
+    def _run(
+        self, generation: int, n_ranks: int, rows: Any, task: RankTask, follower: Follower, resume: bytes | None = None
+    ) -> list[Any]:
+        cluster, job = self._cluster, self._job
         host = cluster.setting("spark.driver.host", "localhost")
         bind = cluster.setting("spark.driver.bindAddress", host)
         secret = secrets.token_bytes(_SECRET_BYTES)
-        with DriverLine(bind, host, cluster.fit_id, secret, len(self._losses), n_ranks) as line:
-            assignment = RankAssignment(
-                line.address,
-                job.rank_task(self._binned.plan, tree_learner),
-                tuple(name for name, _ in job.evaluation),
-                job.n_jobs,
-                so_far.checkpoint.to_bytes() if so_far.n_iterations else None,
-            )
-            return run_ranks(cluster, line, assignment, rows, so_far, grow_trees, iteration_of)
+        with DriverLine(bind, host, cluster.fit_id, secret, generation, n_ranks) as line:
+            names = tuple(name for name, _ in job.evaluation)
+            assignment = RankAssignment(line.address, task, names, job.n_jobs, resume)
+            return run_ranks(cluster, line, assignment, rows, follower, grow_trees, iteration_of)
 
     # Where rows are.
 

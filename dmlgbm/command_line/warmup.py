@@ -190,6 +190,32 @@ def _constraints() -> None:
     _regressor(interaction_constraints="pairwise").fit(features, target)
 
 
+def _refitted_leaves() -> None:
+    import numpy as np
+
+    import dmlgbm
+
+    features, target = _rows()
+    weight = 1.0 + (features[:, 0] > 0)
+    for objective in ("regression", "quantile", "poisson"):
+        for sample_weight in (None, weight, weight / 3):
+            model = _regressor(objective=objective).fit(features, np.abs(target))
+            model.refit(features, np.abs(target), sample_weight=sample_weight)
+    for labels in (target > 0, (target > -0.3).astype("int64") + (target > 0.4)):
+        for sample_weight in (None, weight, weight / 3):
+            _classifier().fit(features, labels).refit(features, labels, sample_weight=sample_weight)
+    grades, groups = target > 0, [_QUERY_ROWS] * (_N_ROWS // _QUERY_ROWS)
+    dmlgbm.DMLGBMRanker(**_SMALL, n_jobs=1).fit(features, grades, group=groups).refit(features, grades, group=groups)
+
+
+def _rows_watched_as_bins() -> None:
+    import dmlgbm
+
+    features, target = _rows()
+    data = dmlgbm.Dataset(features, target)
+    dmlgbm.train({"num_threads": 1, **_SMALL}, data, 2, data)
+
+
 def _exact_precision() -> None:
     features, target = _rows()
     _classifier(precision="exact").fit(features, target > 0)
@@ -299,6 +325,8 @@ _STEPS: dict[str, Callable[[], None]] = {
     "sparse columns": _sparse_columns,
     "samples of rows and features": _row_and_feature_samples,
     "constraints": _constraints,
+    "refitted leaves": _refitted_leaves,
+    "rows watched as bins": _rows_watched_as_bins,
     "exact precision, growth by level": _exact_precision,
     "more than 255 bins": _wide_bins,
     "more than 255 leaves": _many_leaves,

@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
+from dmlgbm.gbdt.boosting.binned_scores import add_trees, scores_over_bins
 from dmlgbm.gbdt.callbacks import Evaluation
+from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.data.table import Table
@@ -24,10 +26,36 @@ FloatArray = npt.NDArray[np.float64]
 
 @dataclass(frozen=True)
 class EvaluationPart:
-    """A part of an evaluation set; `first_row_number` is where in the whole set it begins."""
+    """A part of an evaluation set; `first_row_number` is where in the whole set it begins.
+
+    Rows without columns are a data set of bins, over which all trees are grown that are evaluated.
+    """
 
     rows: Rows
     first_row_number: int = 0
+    dataset: Dataset | None = None
+
+    def start_sums(self, start: Booster, workers: Workers) -> FloatArray:
+        """Scores before the next iteration, or the sums of the trees of a model that averages."""
+        if not start.averages:
+            if self.dataset is None:
+                return start_scores(start, self.rows, workers)
+            return scores_over_bins(self.dataset, start, self.rows)
+        if self.dataset is None:
+            return start.forest.raw_scores(self.rows.table, np.zeros(start.n_outputs), workers=workers)
+        sums = np.zeros((start.n_outputs, self.rows.n_rows))
+        add_trees(self.dataset, start.trees, sums)
+        return sums
+
+    def with_trees(self, scores: FloatArray, new_trees: Booster, workers: Workers) -> FloatArray:
+        """The scores with the trees of a model added, one iteration after the other."""
+        if self.dataset is None:
+            for iteration in range(new_trees.n_iterations):
+                scores = new_trees.add_iteration(scores, self.rows.table, iteration, workers)
+            return scores
+        scores = scores.copy()
+        add_trees(self.dataset, new_trees.trees, scores)
+        return scores
 
 
 @dataclass(frozen=True)
@@ -81,30 +109,24 @@ class Evaluator:
     ) -> None:
         parts = [part for part in watched.parts if part.rows.n_rows]
         self._name = watched.name
-        self._parts = [part.rows for part in parts]
+        self._parts = parts
+        self._rows = [part.rows for part in parts]
         self._metrics = metrics
         self._workers = workers
         self._exchange = exchange
         self._n_iterations = start.n_iterations
         # Of a model that averages, the sums of its trees are kept.
-        self._first_scores = [first_scores(start, rows) for rows in self._parts] if start.averages else []
-        self._scores = [self._start(start, rows) for rows in self._parts]
+        self._first_scores = [first_scores(start, rows) for rows in self._rows] if start.averages else []
+        self._scores = [part.start_sums(start, workers) for part in parts]
         self._whole: _WholeSet | None = None
         if not all(isinstance(metric.function, SummedMetric) for metric in metrics):
             self._whole = _WholeSet(parts, exchange)
         self._require_targets()
 
-    def _start(self, start: Booster, rows: Rows) -> FloatArray:
-        if start.averages:
-            return start.forest.raw_scores(rows.table, np.zeros(start.n_outputs), workers=self._workers)
-        return start_scores(start, rows, self._workers)
-
     def add(self, changes: Booster) -> None:
         """Add what one iteration has changed: its trees, and with dropout what earlier ones have lost."""
-        for position, rows in enumerate(self._parts):
-            for iteration in range(changes.n_iterations):
-                scores = self._scores[position]
-                self._scores[position] = changes.add_iteration(scores, rows.table, iteration, self._workers)
+        for position, part in enumerate(self._parts):
+            self._scores[position] = part.with_trees(self._scores[position], changes, self._workers)
         self._n_iterations += 1
 
     def evaluate(self, changes: Booster) -> list[Evaluation]:
@@ -136,7 +158,7 @@ class Evaluator:
         """Refuse, in every process, targets for which a metric has no value."""
         choosy = [metric for metric in self._metrics if metric.targets_above is not None]
         if choosy:
-            lowest = min((float(rows.target.min()) for rows in self._parts), default=math.inf)
+            lowest = min((float(rows.target.min()) for rows in self._rows), default=math.inf)
             everywhere = -self._exchange.reduce_max(np.array([-lowest]))
             for metric in choosy:
                 metric.require_targets(float(everywhere[0]), self._name)
@@ -148,7 +170,7 @@ class Evaluator:
             return {}
         adders = {function.summed: function for function in functions.values()}
         sums = [adder.no_sums(n_outputs) for adder in adders.values()]
-        for rows, prediction in zip(self._parts, predictions, strict=True):
+        for rows, prediction in zip(self._rows, predictions, strict=True):
             for adder, own in zip(adders.values(), sums, strict=True):
                 adder.add(own, rows.target, prediction, rows.weight, rows.group_starts)
         everywhere = self._exchange.reduce_sum(np.concatenate([own.ravel() for own in sums]))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
@@ -83,7 +84,13 @@ def local_run(
 def empty_model(loss: Objective, columns: Columns, parameters: TrainParameters, *, first_scores: bool) -> Booster:
     """A model without trees. A user's first scores take the place of the objective's own."""
     base_scores = loss.base_scores() if first_scores else np.zeros(loss.n_outputs)
-    return Booster((), base_scores, loss.name, columns, averages=parameters.averages)
+    averages, changed_rate = parameters.averages, parameters.changes_rate
+    return Booster((), base_scores, loss.name, columns, averages=averages, changed_rate=changed_rate)
+
+
+def continued(model: Booster, parameters: TrainParameters) -> Booster:
+    """A model that iterations with these parameters are added to."""
+    return replace(model, changed_rate=True) if parameters.changes_rate else model
 
 
 def check_outputs(start: Booster, loss: Objective) -> None:

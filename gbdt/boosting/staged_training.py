@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dmlgbm.gbdt.booster import Booster
-from dmlgbm.gbdt.boosting.binned_scores import add_trees
+from dmlgbm.gbdt.boosting.binned_scores import scores_over_bins
 from dmlgbm.gbdt.boosting.local_run import empty_model, local_run, loss_over
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
@@ -62,12 +62,7 @@ class StagedTraining:
         self._adds_up = parameters.boosting_type == "gbdt"
         self._loss = loss_over(rows, objective, parameters.precision, dataset.segments)
         start = so_far or empty_model(self._loss, columns, parameters, first_scores=rows.init_score is None)
-        scores = np.repeat(start.base_scores[:, None], dataset.n_rows, axis=1)
-        if rows.init_score is not None:
-            scores = rows.init_score + scores
-        if not start.averages:
-            add_trees(dataset, start.trees, scores)
-        self.reached = Reached(start, scores)
+        self.reached = Reached(start, scores_over_bins(dataset, start, rows))
 
     def predicted(self, reached: Reached) -> FloatArray | None:
         """What the model predicts for the training rows, to the bit, if that is what was reached."""

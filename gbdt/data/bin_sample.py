@@ -7,7 +7,7 @@ they hold: the samples of all parts of a table, joined in the order of their row
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -37,6 +37,11 @@ def sampled_rows(
     if total <= sample_rows:
         return slice(None)
     return chosen_rows(first_row_number, n_rows, random_key(seed, Purpose.BIN_SAMPLE), sample_rows / total)
+
+
+def without_idle_seed(parameters: BinningParameters, n_rows: int) -> BinningParameters:
+    """The same parameters for all seeds where no row is drawn by the seed: tables binned by them are the same."""
+    return replace(parameters, seed=0) if n_rows <= min(parameters.sample_rows, ROWS_FOR_PLAN) else parameters
 
 
 def cut(

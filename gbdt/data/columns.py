@@ -32,6 +32,11 @@ class Columns:
     def n_features(self) -> int:
         return len(self.categories)
 
+    @property
+    def listed_names(self) -> list[str]:
+        """The names, and LightGBM's for columns that have none."""
+        return [f"Column_{number}" for number in range(self.n_features)] if self.names is None else [*self.names]
+
     def encode(self, table: Table, handle_unknown: Literal["missing", "error"]) -> Table:
         """The table with its categories numbered as they are here; unknown ones are missing, or an error."""
         columns = tuple(

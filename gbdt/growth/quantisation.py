@@ -198,18 +198,24 @@ def quantise(
 
     if write:
         workers.run_ranges(pack, n_rows)
-    fine_bits = min(40, 62 - row_bits)
     return Quantised(
         words,
         packing,
         gradient_scale,
         hessian_scale,
-        _power_of_two(fine_bits, largest_gradient),
-        _power_of_two(fine_bits, largest_hessian) if has_hessians else 1.0,
+        *fine_scales(largest_gradient, largest_hessian if has_hessians else None, everywhere),
         rounding,
         write,
         _ROUNDING_GAIN,
         hessian_margin + math.ceil(least_leaf_hessian * hessian_scale),
+    )
+
+
+def fine_scales(largest_gradient: float, largest_hessian: float | None, n_rows: int) -> tuple[float, float]:
+    """Units of the fixed-point sums that leaf values are made of; a hessian of None says that all are 1."""
+    bits = min(40, 62 - max(n_rows, 1).bit_length())
+    return _power_of_two(bits, largest_gradient), 1.0 if largest_hessian is None else _power_of_two(
+        bits, largest_hessian
     )
 
 

@@ -54,6 +54,8 @@ def check_header(header: Mapping[str, Any]) -> None:
         raise ModelFileError("the model file's metadata are not a mapping")
     if header.get("averages", True) is not True:
         raise ModelFileError("the model file does not say whether trees are averaged")
+    if header.get("changed_rate", True) is not True:
+        raise ModelFileError("the model file does not say whether the learning rate has changed")
 
 
 def check_trees(

@@ -43,6 +43,12 @@ class ClusterJob(Generic[AnyRows]):
     n_jobs: int | None = None
     max_restarts: int = 3
     checkpoint_dir: str | None = None
+    refit_after_stopping: bool = False
+
+    def refit_task(self, plan: BinningPlan, tree_learner: str, result: TrainingResult) -> RankTask:
+        """What every rank is told when the trees have been chosen and their leaves are fitted again."""
+        chosen = result.booster.first(result.best_iteration or result.booster.n_iterations)
+        return replace(self.rank_task(plan, tree_learner), to_refit=chosen)
 
     def rank_task(self, plan: BinningPlan, tree_learner: str) -> RankTask:
         """What every rank is told."""

@@ -18,14 +18,15 @@ from dmlgbm.gbdt.booster import Booster
 from dmlgbm.gbdt.boosting.binned_scores import add_trees
 from dmlgbm.gbdt.boosting.dropout import Dropout, TreeSums, sums_over
 from dmlgbm.gbdt.boosting.evaluation import EvaluationSet, Evaluator
-from dmlgbm.gbdt.boosting.local_run import check_outputs, empty_model, loss_over
+from dmlgbm.gbdt.boosting.local_run import check_outputs, continued, empty_model, loss_over
 from dmlgbm.gbdt.boosting.loop import BoostingRun, Finished, IterationReport, TrainingResult, boost
+from dmlgbm.gbdt.boosting.refitting import LeafFitting
 from dmlgbm.gbdt.callbacks import Callback, Evaluation
 from dmlgbm.gbdt.data.columns import Columns
 from dmlgbm.gbdt.data.dataset import Dataset
 from dmlgbm.gbdt.data.exchange import ALONE, Exchange
 from dmlgbm.gbdt.data.partition_binning import BinningPlan
-from dmlgbm.gbdt.data.row_numbers import Segment, global_row_number
+from dmlgbm.gbdt.data.row_numbers import Segment, global_row_number, whole_table
 from dmlgbm.gbdt.data.rows import Rows
 from dmlgbm.gbdt.growth.round_grower import LeafExpander, RoundGrower
 from dmlgbm.gbdt.growth.row_arrays import row_arrays
@@ -40,6 +41,7 @@ from dmlgbm.gbdt.ranks.feature_parallel import FeatureParallel
 from dmlgbm.gbdt.ranks.finished_iterations import BiasReplay, replayed_biases
 from dmlgbm.gbdt.ranks.fit_report import RankReport, TreeCounts
 from dmlgbm.gbdt.ranks.rank_data import RankData, RankPartition
+from dmlgbm.gbdt.ranks.refitting import RowsToRefit
 from dmlgbm.gbdt.ranks.voting_parallel import VotingParallel
 from dmlgbm.gbdt.threads import Workers
 
@@ -51,6 +53,7 @@ __all__ = [
     "RankPartition",
     "RankResult",
     "RankTask",
+    "refit_rank",
     "train_rank",
 ]
 
@@ -71,6 +74,8 @@ class RankTask:
     tree_learner: TreeLearner = "data"
     top_k: int = 20
     initial_model: Booster | None = None
+    # Trained before: its leaves are fitted again on all rows, those of evaluation sets included, and nothing is grown.
+    to_refit: Booster | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +144,7 @@ def train_rank(
         rows = _same_kind_everywhere(data.rows, exchange, task.objective.n_outputs)
         replicated = task.tree_learner == "feature" and not exchange.alone
         with _naming_global_rows(data.segments):
-            start = task.initial_model or _empty_model(task, rows, data.segments, exchange)
+            start = _start(task, rows, data.segments, exchange)
         scores = _first_scores(rows, start, task.initial_model)
         replay = replayed_biases(
             data, rows, task.objective, finished.trees, task.parameters.precision, workers, exchange
@@ -176,6 +181,29 @@ def train_rank(
     return RankResult(**vars(result), report=_report(task, grower, exchange))
 
 
+def refit_rank(
+    communicator: Communicator, data: RankData, task: RankTask, evaluation_sets: Sequence[EvaluationSet]
+) -> Booster:
+    """The model to refit, with values of its leaves that all rows of all ranks ask for; the same on every rank."""
+    exchange = RankExchange(communicator)
+    model, initial = task.to_refit, task.initial_model
+    assert model is not None
+    rows = RowsToRefit.of(data.dataset, data.rows, evaluation_sets)
+    joined = _same_kind_everywhere(rows.joined(with_scores=initial is None), exchange, task.objective.n_outputs)
+    # Their numbers matter to losses that draw, and estimators refit none of these.
+    loss = loss_over(joined, task.objective, task.parameters.precision, whole_table(joined.n_rows), exchange)
+    with Workers(task.parameters.n_threads) as workers:
+        if initial is None:
+            kept = empty_model(loss, task.columns, task.parameters, first_scores=joined.init_score is None)
+            scores = _first_scores(joined, kept, None)
+        else:
+            kept, scores = initial, rows.scores_of(initial, workers)
+        new = model.since(kept.n_iterations)
+        fitting = LeafFitting(loss, joined, scores, task.parameters, workers, exchange)
+        trees = fitting.refitted(new, rows.leaves(new, workers), 0.0, kept.n_iterations)
+    return replace(model, base_scores=kept.base_scores, trees=(*kept.trees, *trees), metadata={})
+
+
 @contextlib.contextmanager
 def _naming_global_rows(segments: Sequence[Segment]) -> Iterator[None]:
     """Errors about a row of this rank name its global number."""
@@ -185,7 +213,9 @@ def _naming_global_rows(segments: Sequence[Segment]) -> Iterator[None]:
         raise RowError(error.subject, global_row_number(segments, error.row), error.problem) from None
 
 
-def _empty_model(task: RankTask, rows: Rows, segments: Sequence[Segment], exchange: Exchange) -> Booster:
+def _start(task: RankTask, rows: Rows, segments: Sequence[Segment], exchange: Exchange) -> Booster:
+    if task.initial_model is not None:
+        return continued(task.initial_model, task.parameters)
     loss = loss_over(rows, task.objective, task.parameters.precision, segments, exchange)
     return empty_model(loss, task.columns, task.parameters, first_scores=rows.init_score is None)
 

@@ -105,3 +105,13 @@ class RunSoFar:
         if self._stopping is None or not evaluations:
             return None
         return self._stopping.update(self._n_before + iteration, evaluations)
+
+
+class NoReports:
+    """Follows ranks that tell of no iterations."""
+
+    stop_reason: str | None = None
+
+    def add(self, report: CountedIteration) -> None:
+        """There is none."""
+        raise RuntimeError(f"iteration {report.iteration} was reported of ranks that grow no trees")

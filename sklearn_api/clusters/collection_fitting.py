@@ -192,6 +192,7 @@ class _CollectionFit:
             n_jobs=None if estimator.n_jobs is None else int(estimator.n_jobs),
             max_restarts=int(estimator.max_restarts),
             checkpoint_dir=None if estimator.checkpoint_dir is None else os.fspath(estimator.checkpoint_dir),
+            refit_after_stopping=bool(estimator.refit_after_stopping),
         )
         report_every = int(estimator.verbose)
         all_callbacks = [*([log_evaluation(report_every)] if report_every > 0 else []), *self._settings.callbacks]

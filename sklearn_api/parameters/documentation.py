@@ -111,6 +111,10 @@ PARAMETERS: dict[str, tuple[str, str]] = {
         "float or None",
         "Share of rows set aside for early stopping where `fit` gets no `eval_set`; None to watch the training rows.",
     ),
+    "refit_after_stopping": (
+        "bool",
+        "Whether leaf values are fitted again on all rows, those that early stopping set aside included.",
+    ),
     "eval_metric": (
         "str, callable or list",
         "Metrics to evaluate: names, scorers or functions (y_true, y_pred) of a number or (name, value, higher).",

@@ -70,7 +70,7 @@ def fit_settings(
     return FitSettings(
         eval_metric=estimator.eval_metric if eval_metric is None else eval_metric,
         categorical_feature=estimator.categorical_feature if is_own else categorical_feature,
-        feature_names=_names(feature_name),
+        feature_names=names_listed(feature_name),
         callbacks=checked,
         parameters=changes,
         learning_rates=learning_rates,
@@ -90,7 +90,8 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == "auto"
 
 
-def _names(feature_name: Any) -> tuple[str, ...] | None:
+def names_listed(feature_name: Any) -> tuple[str, ...] | None:
+    """The names of `feature_name`; None for "auto", those of the columns."""
     if feature_name is None or _is_auto(feature_name):
         return None
     if isinstance(feature_name, str) or not all(isinstance(name, str) for name in feature_name):

@@ -53,8 +53,8 @@ _NUMBERS = (
 )
 _MAY_BE_NONE = ("early_stopping_rounds", "validation_fraction", "max_depth", "num_leaves", "drop_seed", "mvs_reg")
 _FLAGS = (
-    *("first_metric_only", "warm_start", "extra_trees", "uniform_drop", "xgboost_dart_mode", "is_unbalance"),
-    "lambdarank_norm",
+    *("first_metric_only", "refit_after_stopping", "warm_start", "extra_trees"),
+    *("uniform_drop", "xgboost_dart_mode", "is_unbalance", "lambdarank_norm"),
 )
 _CHOICES = {
     "data_sample_strategy": ("bagging", "goss"),
@@ -311,6 +311,15 @@ def boosting_named(boosting_type: Any) -> str:
     if name is None:
         raise ParameterError(f"boosting_type={boosting_type!r} is not one of 'gbdt', 'rf', 'dart', 'goss'.")
     return name
+
+
+def checked_decay_rate(decay_rate: Any) -> float:
+    """The share of the old values that `refit` keeps."""
+    if not is_number(decay_rate):
+        raise TypeError(f"decay_rate must be a number, got {decay_rate!r}.")
+    if not 0.0 <= decay_rate <= 1.0:
+        raise ParameterError(f"decay_rate={decay_rate!r} is out of range: it must be between 0 and 1.")
+    return float(decay_rate)
 
 
 def step_limit(max_delta_step: Any) -> float | None:

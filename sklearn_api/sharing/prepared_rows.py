@@ -114,7 +114,7 @@ class RememberingBinner:
     ) -> Dataset:
         with self._lock:  # of many fits that start at once the first one bins
             for known_binning, known_table, known_weight, dataset in self._known:
-                is_same = known_binning == binning and _same_weights(known_weight, weight)
+                is_same = known_binning == binning and same_weights(known_weight, weight)
                 if is_same and _same_values(known_table, table):
                     return dataset
             dataset = bin_table(table, binning, workers, weight)
@@ -263,7 +263,8 @@ def _n_bytes(values: Iterable[Any]) -> int:
     return sum(value.nbytes for value in values if isinstance(value, np.ndarray))
 
 
-def _same_weights(one: FloatArray | None, other: FloatArray | None) -> bool:
+def same_weights(one: FloatArray | None, other: FloatArray | None) -> bool:
+    """Whether all rows weigh the same in both."""
     if one is None or other is None:
         return one is other
     return np.array_equal(one, other)

@@ -14,7 +14,13 @@ def table_like(
     X: Any, columns: Columns, handle_unknown: Literal["missing", "error"], *, estimator_name: str, name: str = "X"
 ) -> Table:
     """X with its columns matched to those that a model was trained on."""
-    table = table_from(X, name=name, only_present=True)
+    return matched(table_from(X, name=name, only_present=True), columns, handle_unknown, estimator_name, name)
+
+
+def matched(
+    table: Table, columns: Columns, handle_unknown: Literal["missing", "error"], estimator_name: str, name: str
+) -> Table:
+    """A table with its columns matched."""
     table = reordered(table, columns.names, columns.n_features, estimator_name=estimator_name, name=name)
     kinds = [known is not None for known in columns.categories]
     if any(isinstance(column, CategoricalColumn) != kind for column, kind in zip(table.columns, kinds, strict=True)):

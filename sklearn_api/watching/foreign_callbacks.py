@@ -1,4 +1,7 @@
-"""LightGBM's own callbacks, told apart by their class without importing LightGBM, and callbacks that set parameters."""
+"""Callbacks that stand for something else: ours that set parameters, and LightGBM's own for ours.
+
+LightGBM's are told apart by their class, without importing LightGBM.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dmlgbm.gbdt.callbacks import Callback, ParameterSchedule, TrainingState, log_evaluation, record_evaluation
+from dmlgbm.sklearn_api.watching.stopping_callback import EarlyStoppingCallback
 
 
 def translated(callbacks: Sequence[Callback], *, has_sets: bool) -> tuple[list[Callback], dict[str, Any]]:
@@ -17,7 +21,11 @@ def translated(callbacks: Sequence[Callback], *, has_sets: bool) -> tuple[list[C
     for callback in callbacks:
         kind = type(callback)
         is_lightgbms = kind.__module__.partition(".")[0] == "lightgbm"
-        if isinstance(callback, ParameterSchedule) or (is_lightgbms and kind.__name__ == "_ResetParameterCallback"):
+        if isinstance(callback, EarlyStoppingCallback):
+            _require_sets("early_stopping", has_sets=has_sets)
+            parameters |= callback.parameters
+            kept += [callback] if callback.verbose else []
+        elif isinstance(callback, ParameterSchedule) or (is_lightgbms and kind.__name__ == "_ResetParameterCallback"):
             parameters |= _schedule(callback)
         elif not is_lightgbms:
             kept.append(callback)
@@ -36,10 +44,7 @@ def translated(callbacks: Sequence[Callback], *, has_sets: bool) -> tuple[list[C
 def _early_stopping(callback: Any, *, has_sets: bool) -> dict[str, Any]:
     if not getattr(callback, "enabled", True):
         return {}
-    if not has_sets:
-        raise ValueError(
-            "lightgbm.early_stopping needs an eval_set: pass one, or set early_stopping=True to set rows aside."
-        )
+    _require_sets("lightgbm.early_stopping", has_sets=has_sets)
     delta = callback.min_delta
     if isinstance(delta, list):
         if len(set(delta)) > 1:
@@ -61,6 +66,14 @@ def _schedule(callback: Any) -> dict[str, Any]:
     if not callable(rates) and not isinstance(rates, list | tuple | np.ndarray):
         raise TypeError(f"learning_rate of reset_parameter must be a list or a function, got {rates!r}.")
     return {"learning_rate": rates}
+
+
+def _require_sets(name: str, *, has_sets: bool) -> None:
+    if not has_sets:
+        raise ValueError(
+            f"{name} needs an eval_set (valid_sets of train): pass one, or set early_stopping=True of an estimator to "
+            "set rows aside."
+        )
 
 
 def _logging(callback: Any) -> list[Callback]:

@@ -44,6 +44,16 @@ def warn_of_rounds_without_sets(parameters: Mapping[str, Any], *, has_sets: bool
         )
 
 
+def require_rows_set_aside(parameters: Mapping[str, Any], rounds: int | None, *, has_sets: bool) -> None:
+    """Whether there are rows to refit on that the trees were not grown on, if that is wanted."""
+    sets_aside = rounds is not None and not has_sets and parameters["validation_fraction"] is not None
+    if parameters["refit_after_stopping"] and not sets_aside:
+        raise ParameterError(
+            "refit_after_stopping=True needs rows that early stopping sets aside: set early_stopping=True and "
+            "validation_fraction, and pass no eval_set."
+        )
+
+
 def names_to_watch(asked: Any) -> tuple[str, ...] | None:
     """The parameter `early_stopping_sets` as a tuple of names."""
     if asked is None:

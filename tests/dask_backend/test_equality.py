@@ -210,6 +210,28 @@ def regression_early_stopping_on_rows_set_aside() -> FitCase:
     return estimator, {"X": X, "y": pd.Series(z)}
 
 
+def refit_after_stopping() -> FitCase:
+    estimator, arguments = early_stopping_on_rows_set_aside()
+    weight = pd.Series(np.random.default_rng(6).choice([0.0, 0.7, 2.0], N_ROWS))
+    return estimator.set_params(refit_after_stopping=True), {**arguments, "sample_weight": weight}
+
+
+def refit_of_absolute_loss_after_stopping() -> FitCase:
+    estimator, arguments = regression_early_stopping_on_rows_set_aside()
+    return estimator.set_params(refit_after_stopping=True, objective="l1"), arguments
+
+
+def refit_of_new_iterations_after_stopping() -> FitCase:
+    estimator, arguments = regression_early_stopping_on_rows_set_aside()
+    before = DMLGBMRegressor(n_estimators=2).fit(**arguments)
+    return estimator.set_params(refit_after_stopping=True), {**arguments, "init_model": before}
+
+
+def refit_of_ranking_after_stopping() -> FitCase:
+    estimator, arguments = ranking_early_stopping_on_queries_set_aside()
+    return estimator.set_params(refit_after_stopping=True), arguments
+
+
 def ranking_early_stopping_on_queries_set_aside() -> FitCase:
     estimator, arguments = ranking_by_ids()
     return estimator.set_params(n_estimators=30, early_stopping=True, early_stopping_rounds=2), arguments
@@ -377,6 +399,10 @@ CASES: list[Callable[[], FitCase]] = [
     early_stopping_on_rows_set_aside,
     regression_early_stopping_on_rows_set_aside,
     ranking_early_stopping_on_queries_set_aside,
+    refit_after_stopping,
+    refit_of_absolute_loss_after_stopping,
+    refit_of_new_iterations_after_stopping,
+    refit_of_ranking_after_stopping,
     several_evaluation_sets,
     going_on_from_a_model,
     a_scorer_watched_beside_the_training_rows,
@@ -439,7 +465,14 @@ def test_cluster_fit_is_the_local_fit(
 
 @pytest.mark.parametrize(
     "case",
-    [multiclass_with_weights, regression_with_sampling, ranking_by_ids, ordered_columns, columns_apart],
+    [
+        multiclass_with_weights,
+        regression_with_sampling,
+        ranking_by_ids,
+        ordered_columns,
+        columns_apart,
+        refit_after_stopping,
+    ],
     ids=lambda case: case.__name__,
 )
 def test_dividing_columns_gives_the_local_fit_too(

@@ -110,6 +110,26 @@ def test_killed_worker_does_not_change_the_model(fragile: Client, quiet: DMLGBMR
 
 
 @pytest.mark.fault
+def test_worker_that_is_killed_before_leaves_are_refitted_does_not_change_the_model(fragile: Client) -> None:
+    victim = worker_processes(fragile)[0]
+    killed: list[int] = []
+
+    def kill_at_the_end(state: Any) -> None:
+        if state.stop_reason is not None:
+            killed.append(victim)
+            os.kill(victim, signals.SIGKILL)
+
+    stopping = {"early_stopping": True, "early_stopping_rounds": 2, "learning_rate": 0.9, "n_estimators": 200}
+    model, expected = (DMLGBMRegressor(refit_after_stopping=True, **stopping) for _ in range(2))
+    X, y = lazy_data()
+    model.fit(X, y, callbacks=[kill_at_the_end])
+    expected.fit(X.compute(), y.compute())
+    assert killed == [victim]
+    assert model.booster_.to_bytes() == expected.booster_.to_bytes()
+    assert model.best_iteration_ == expected.best_iteration_ == model.n_iter_
+
+
+@pytest.mark.fault
 def test_after_too_many_losses_the_error_tells_each(fragile: Client) -> None:
     victim = worker_processes(fragile)[0]
     X, y = in_partitions(mixed_frame(20_000), 4), in_partitions(pd.Series(signal(mixed_frame(20_000))), 4)

@@ -184,6 +184,21 @@ def _settings() -> list[Model]:
     return [*models, _regressor().fit(x, y, init_model=models[0])]
 
 
+def _functions() -> list[Model]:
+    import dmlgbm
+
+    x = _table()
+    y = _target(x)
+    data = dmlgbm.Dataset(x, y)
+    dmlgbm.train({"num_leaves": 9}, data, 3, data).predict(x)
+    dmlgbm.cv({"num_leaves": 9}, dmlgbm.Dataset(x, y), 2, nfold=2, eval_train_metric=True)
+    return [
+        _regressor().fit(x, y).refit(x[::2], y[::2]),
+        _classifier().fit(x, _grades(x)).refit(x[::2], _grades(x)[::2]),
+        _regressor(n_estimators=9, early_stopping=True, refit_after_stopping=True).fit(x, y),
+    ]
+
+
 def _searches() -> list[Model]:
     from dmlgbm import GridSearchCV
 
@@ -226,6 +241,7 @@ KINDS: dict[str, Callable[[], list[Model]]] = {
     "categories": _categories,
     "sparse": _sparse,
     "settings": _settings,
+    "functions": _functions,
     "searches": _searches,
     "networks": _networks,
     "dask": _dask,

@@ -58,6 +58,7 @@ def numbers_with_rows_set_aside() -> Case:
         early_stopping_rounds=3,
         tree_learner="feature",
         interaction_constraints="pairwise",
+        refit_after_stopping=True,
     )
     return estimator, X.assign(target=signal(X), start=0.25), {"y": "target", "init_score": "start"}, {}
 
