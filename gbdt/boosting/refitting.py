@@ -200,7 +200,8 @@ def _in_order(tree: Tree, values: FloatArray, hessians: FloatArray, parameters: 
     nodes["feature"][splits] = tree.feature
     assert parameters.monotone_constraints is not None
     rules = single_rules(parameters, np.arange(len(parameters.monotone_constraints)))
-    over_features = TreeNodes(nodes, np.zeros((len(nodes), 1), np.int32), rules)
+    # Two columns, as a single one would be another type to the kernel, compiled anew.
+    over_features = TreeNodes(nodes, np.zeros((len(nodes), 2), np.int32), rules)
     ordered, ranges = values.copy(), np.zeros((len(nodes), 2), np.int64)
     put_in_order(over_features, splits, leaves, ordered, hessians + parameters.reg_lambda, ranges)
     return ordered

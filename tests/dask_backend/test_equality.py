@@ -227,6 +227,20 @@ def refit_of_new_iterations_after_stopping() -> FitCase:
     return estimator.set_params(refit_after_stopping=True), {**arguments, "init_model": before}
 
 
+def refit_of_ordered_leaves_with_changing_rates_after_stopping() -> FitCase:
+    estimator, arguments = regression_early_stopping_on_rows_set_aside()
+    arguments["X"] = arguments["X"].select_dtypes("number")
+    estimator.set_params(refit_after_stopping=True, monotone_constraints=[1, *[0] * (arguments["X"].shape[1] - 1)])
+    rates = reset_parameter(learning_rate=lambda iteration: 0.5 * 0.9**iteration)
+    return estimator, {**arguments, "callbacks": [rates]}
+
+
+def refit_of_a_forest_after_stopping() -> FitCase:
+    estimator, arguments = regression_early_stopping_on_rows_set_aside()
+    estimator.set_params(refit_after_stopping=True, boosting_type="rf", subsample=0.5, subsample_freq=1)
+    return estimator.set_params(learning_rate=0.1), arguments
+
+
 def refit_of_ranking_after_stopping() -> FitCase:
     estimator, arguments = ranking_early_stopping_on_queries_set_aside()
     return estimator.set_params(refit_after_stopping=True), arguments
@@ -401,6 +415,8 @@ CASES: list[Callable[[], FitCase]] = [
     ranking_early_stopping_on_queries_set_aside,
     refit_after_stopping,
     refit_of_absolute_loss_after_stopping,
+    refit_of_ordered_leaves_with_changing_rates_after_stopping,
+    refit_of_a_forest_after_stopping,
     refit_of_new_iterations_after_stopping,
     refit_of_ranking_after_stopping,
     several_evaluation_sets,

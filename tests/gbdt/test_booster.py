@@ -248,6 +248,8 @@ HOSTILE = {
     "categories that are not values": say("categories", [None, None, [{}] * 6]),
     "no list of categories": say("categories", None),
     "metadata that is no mapping": say("metadata", 5),
+    "averages that are neither": say("averages", 1),
+    "rates that are neither": say("changed_rate", "yes"),
 }
 
 

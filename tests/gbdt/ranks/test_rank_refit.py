@@ -55,6 +55,23 @@ def test_every_rank_gets_the_model_of_one_process(objective: str, weight: str) -
     assert over_ranks(fit, model, deal) == [expected] * deal.n_ranks
 
 
+@pytest.mark.parametrize("asked", ["order", "averages", "rates"])
+def test_ranks_agree_on_order_averages_and_rates(asked: str) -> None:
+    whole, fit = parted("regression")
+    of_kinds: dict[str, dict[str, Any]] = {
+        "order": {"monotone_constraints": (1, *[0] * (whole.rows.table.n_features - 1))},
+        "averages": {"boosting_type": "rf", "colsample_bytree": 0.5},
+        "rates": {"learning_rates": (0.5, 0.2, 0.05)},
+    }
+    more = of_kinds[asked]
+    parameters = replace(fit.parameters, **more)
+    whole, fit = replace(whole, parameters=parameters), replace(fit, parameters=parameters)
+    model = fit.locally().booster
+    expected = refitted(model, whole.rows, whole.objective, parameters, decay_rate=0.0)
+    assert expected != model
+    assert over_ranks(fit, model, even_deal(fit.rows.n_rows, 2)) == [expected] * 2
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_ranks_without_rows_and_any_parts_change_nothing(seed: int) -> None:
     whole, fit = parted("multiclass", init_score=np.random.default_rng(seed).normal(size=(3, N_ROWS)))
