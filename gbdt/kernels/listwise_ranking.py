@@ -27,7 +27,7 @@ _SMALLEST_REST = 2.0**-53
 
 # Rows of the scratch array of one query.
 _SHARE, _TERM, _GRADIENT = range(3)
-_N_SCRATCH = 3
+_N_LIST_SCRATCH = 3
 
 
 class Lists(NamedTuple):
@@ -86,7 +86,7 @@ def cross_entropy_gradients(
     largest = 0
     for query in range(first_query, stop_query):
         largest = max(largest, group_starts[query + 1] - group_starts[query])
-    scratch = np.empty((_N_SCRATCH, largest))
+    scratch = np.empty((_N_LIST_SCRATCH, largest))
     share, term, gradient = scratch[_SHARE], scratch[_TERM], scratch[_GRADIENT]
     for query in range(first_query, stop_query):
         start, stop = group_starts[query], group_starts[query + 1]

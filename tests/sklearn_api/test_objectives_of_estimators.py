@@ -25,6 +25,8 @@ TARGETS = {
     "tweedie": np.where(SIGNAL > 0.0, np.exp(SIGNAL), 0.0),
     "poisson": np.floor(np.exp(SIGNAL)),
     "mape": 30.0 + 2.0 * SIGNAL,
+    "cox": np.exp(-SIGNAL),  # who has a high hazard lives shortly
+    "aft": np.exp(SIGNAL),
     **dict.fromkeys(("binary", "focal"), TWO),
     **dict.fromkeys(("multiclass", "multiclassova"), THREE),
 }
@@ -62,7 +64,7 @@ def test_predictions_are_linked_scores_and_learn_the_target(objective: str) -> N
     model = fitted(objective, n_estimators=40)
     raw, prediction = model.predict(X, raw_score=True), predicted(model)
     links: dict[str, Any] = {
-        **dict.fromkeys(("poisson", "gamma", "tweedie"), np.exp),
+        **dict.fromkeys(("poisson", "gamma", "tweedie", "cox", "aft"), np.exp),
         "cross_entropy": lambda score: 1.0 / (1.0 + np.exp(-score)),
     }
     if objective in CLASSIFIER_OBJECTIVES:
