@@ -130,8 +130,7 @@ class LeafFitting:
         trees = []
         for number, (tree, labels) in enumerate(zip(model.trees, leaves, strict=True)):
             output = number % model.n_outputs
-            # Trees that are averaged all start from the first scores.
-            if output == 0 and (number == 0 or not self._parameters.averages):
+            if output == 0:
                 self._differentiate(n_before + number // model.n_outputs)
             rate = self._parameters.rate_of(number // model.n_outputs)
             trees.append(self._refitted(tree, output, labels, decay_rate, rate))
@@ -156,6 +155,7 @@ class LeafFitting:
             if self._parameters.monotone_constraints is not None:
                 values = _in_order(tree, values, steps.hessians, self._parameters)
             tree = replace(tree, leaf_value=values)
+        # Trees that are averaged all start from the first scores.
         if not self._parameters.averages:
             scores = self._scores[output]
             self._workers.run_ranges(lambda a, b: add_to_rows(labels, tree.leaf_value, a, b, scores), len(scores))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import dmlgbm
-from dmlgbm import Dataset, DMLGBMClassifier, DMLGBMRegressor, ParameterError, reset_parameter
+from dmlgbm import Dataset, DMLGBMClassifier, DMLGBMRanker, DMLGBMRegressor, ParameterError, reset_parameter
 from dmlgbm.gbdt.boosting import refitting
 
 RANDOM = np.random.default_rng(23)
@@ -47,6 +47,29 @@ def falls(model: Any, rows: Any) -> float:
     steps[:, 0] = np.tile(values, len(rows))
     scores = model.booster_.predict(steps, raw_score=True).reshape(len(rows), -1)
     return float(np.maximum(-np.diff(scores, axis=1), 0.0).max())
+
+
+@pytest.mark.parametrize("objective", ["lambdarank", "pairwise", "rank_xendcg"])
+@pytest.mark.parametrize("boosting", [{}, {"boosting_type": "rf", "colsample_bytree": 0.7, "learning_rate": 0.1}])
+def test_rows_of_training_give_rankings_their_own_bytes(objective: str, boosting: dict[str, Any]) -> None:
+    model = DMLGBMRanker(**SMALL | boosting, objective=objective, random_state=4)
+    before = model.fit(X, BINARY, group=[20] * 21).booster_
+    assert model.refit(X, BINARY, 0.0, group=[20] * 21).booster_ == before
+
+
+@pytest.mark.parametrize("objective", ["cox", "aft"])
+def test_survival_times_are_refitted_and_known_to_train(objective: str) -> None:
+    times = np.exp(SIGNAL / 2) * np.where(BINARY == 1, -1.0, 1.0)
+    model = DMLGBMRegressor(**SMALL, objective=objective).fit(X, times)
+    before = model.booster_
+    params = {"objective": objective, "num_leaves": 7, "learning_rate": 0.3, "metric": "c_index"}
+    booster = dmlgbm.train(params, data := Dataset(X, times), 6, [data], ["seen"])
+    assert booster == before
+    assert booster.best_score["seen"]["c_index"] == pytest.approx(model.score(X, times))
+    assert model.refit(X, times, 0.0).booster_ == before
+    stopped = DMLGBMRegressor(**SMALL, objective=objective, early_stopping=True).fit(X, times)
+    both = DMLGBMRegressor(**SMALL, objective=objective, early_stopping=True, refit_after_stopping=True).fit(X, times)
+    assert both.booster_ == stopped.refit(X, times, 0.0).booster_
 
 
 @pytest.mark.parametrize("weight", [None, WEIGHT, np.ceil(WEIGHT)], ids=["none", "fractions", "whole"])
