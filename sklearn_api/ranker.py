@@ -158,8 +158,11 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         rows = GivenRows(X, y, sample_weight, init_score, group, qid, position=position)
         if position is not None:
             self._require_biases()
-        if self.refit_after_stopping:
-            self._require_refittable(position)
+            if self.refit_after_stopping:
+                raise ParameterError(
+                    "refit_after_stopping does not fit position: what places add to grades is learnt on the rows of "
+                    "training alone. Leave out one of them."
+                )
         if is_collection(X):
             from dmlgbm.sklearn_api.clusters.collection_fitting import fit_collection
 
@@ -204,8 +207,14 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
         )
 
     def _objective_settings(self, n_classes: int) -> ObjectiveSettings:
+        name = self._objective_name()
+        if self.refit_after_stopping and name == "rank_xendcg":
+            raise ParameterError(
+                "refit_after_stopping does not fit objective='rank_xendcg', whose draws belong to the rows of "
+                "training: choose 'lambdarank' or 'pairwise', or set refit_after_stopping=False."
+            )
         return ObjectiveSettings(
-            self._objective_name(),
+            name,
             truncation_level=int(self.lambdarank_truncation_level),
             normalised_pairs=bool(self.lambdarank_norm),
             label_gain=gains_of_labels(self.label_gain),
@@ -221,18 +230,6 @@ class DMLGBMRanker(RankPredictions, BoostedTrees):
             raise ParameterError(
                 f"position does not fit boosting_type={self.boosting_type!r}: what places add is learnt along with the "
                 "scores, which stay the same for all trees of a forest. Choose 'gbdt' or 'dart', or leave it out."
-            )
-
-    def _require_refittable(self, position: Any) -> None:
-        if position is not None:
-            raise ParameterError(
-                "refit_after_stopping does not fit position: what places add to grades is learnt on the rows of "
-                "training alone. Leave out one of them."
-            )
-        if self._objective_name() == "rank_xendcg":
-            raise ParameterError(
-                "refit_after_stopping does not fit objective='rank_xendcg', whose draws belong to the rows of "
-                "training: choose 'lambdarank' or 'pairwise', or set refit_after_stopping=False."
             )
 
     def _objective_name(self) -> str | Callable[..., Any]:
