@@ -182,9 +182,10 @@ def test_what_belongs_to_rows_of_training_is_not_refitted_after_stopping() -> No
         DMLGBMRanker(**parameters).fit(X, THREE, group=SIZES, position=np.arange(411) % 10)
     with pytest.raises(ParameterError, match="does not fit objective='rank_xendcg', whose draws"):
         DMLGBMRanker(objective="rank_xendcg", **parameters).fit(X, THREE, group=SIZES)
+    ranker = DMLGBMRanker(**parameters)
+    prepared = ranker.prepare(X, THREE, group=SIZES)
     with pytest.raises(ParameterError, match="does not fit objective='rank_xendcg', whose draws"):
-        ranker = DMLGBMRanker(objective="rank_xendcg", **parameters)
-        ranker.fit_prepared(ranker.prepare(X, THREE, group=SIZES))
+        ranker.set_params(objective="rank_xendcg").fit_prepared(prepared)
 
 
 def test_bad_arguments_of_refit_get_one_clear_sentence() -> None:
