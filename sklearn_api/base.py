@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from dmlgbm.sklearn_api.clusters.partitions import Target
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
+_PLAIN = frozenset((type(None), bool, int, float, str))
 
 
 class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
@@ -90,6 +91,15 @@ class BoostedTrees(TreePredictions, WorkSharing, BaseEstimator):
     def _get_param_names(cls) -> list[str]:
         kind: Any = cls
         return list(parameter_names(kind))
+
+    def __sklearn_clone__(self) -> Self:
+        # scikit-learn copies every value by itself, which takes longer than a small tree; plain ones need no copy.
+        own = vars(self)
+        if own.keys() == set(self._get_param_names()) and all(type(value) in _PLAIN for value in own.values()):
+            copied = object.__new__(type(self))
+            copied.__dict__.update(own)
+            return copied
+        return super().__sklearn_clone__()
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters by name or alias; an unknown name is an error with a suggestion."""

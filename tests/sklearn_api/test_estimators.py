@@ -80,6 +80,22 @@ def test_alias_and_parameter_may_agree() -> None:
     assert DMLGBMRegressor(max_iter=7, n_estimators=7).n_estimators == 7
 
 
+@pytest.mark.parametrize("kind", [DMLGBMClassifier, DMLGBMRegressor, DMLGBMRanker])
+def test_clones_have_equal_parameters_of_their_own_and_what_was_asked_of_metadata(kind: Any) -> None:
+    rates = [0.1, 0.2]
+    model = kind(num_leaves=5, eval_metric=rates)
+    copied = clone(model)
+    assert copied.get_params() == model.get_params()
+    assert copied.eval_metric is not rates
+    plain = clone(model.set_params(eval_metric=None))
+    assert type(plain) is kind
+    assert plain.set_params(num_leaves=9).get_params() != model.get_params()
+    assert model.num_leaves == 5
+    with sklearn.config_context(enable_metadata_routing=True):
+        model.set_fit_request(sample_weight=True)
+        assert clone(model).get_metadata_routing().fit.requests["sample_weight"] is True
+
+
 def test_clone_of_an_estimator_made_with_aliases_is_equal() -> None:
     model = DMLGBMClassifier(max_iter=5, eta=0.3, seed=4)
     assert clone(model).get_params() == model.get_params()
