@@ -154,6 +154,7 @@ REFUSED: list[tuple[Any, Any, Any, str]] = [
     ),
     (DMLGBMRegressor, SIGNAL - 50.0, "rmsle", "needs targets above -1, but the evaluation set 'valid_0' has one of -5"),
     (DMLGBMRegressor, SIGNAL, "neg_max_err", "unknown metric 'neg_max_err'"),
+    (DMLGBMRegressor, SIGNAL, "NDGC", "unknown metric 'NDGC'. Did you mean 'ndcg'?"),
     (
         DMLGBMClassifier,
         TWO,
