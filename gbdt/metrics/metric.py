@@ -63,6 +63,12 @@ class Metric:
         if not met[self.needs]:
             instead = self.instead or "another metric"
             raise ParameterError(f"eval_metric={self.name!r} needs {self.needs.value}: choose {instead}.")
+        if met[Needs.SURVIVAL] and self.needs is Needs.ONE_PREDICTION:
+            # It would take the minus sign of a censored row for a part of the value.
+            raise ParameterError(
+                f"eval_metric={self.name!r} cannot read survival times, whose sign says whether the event came: choose "
+                f"c_index or {objective}_nloglik."
+            )
         if self.n_ranks >= max(n_classes, 1):
             raise ParameterError(
                 f"eval_metric={self.name!r} is always 0 for {n_classes} classes: ask for fewer than {n_classes}."

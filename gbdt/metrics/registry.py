@@ -85,10 +85,12 @@ _ALIASES = {
     "binary": "binary_logloss",
     "logloss": "binary_logloss",
     "log_loss": "binary_logloss",
+    "Logloss": "binary_logloss",
     "error": "binary_error",
     "multiclass": "multi_logloss",
     "softmax": "multi_logloss",
     "mlogloss": "multi_logloss",
+    "MultiClass": "multi_logloss",
     "merror": "multi_error",
     "roc_auc": "auc",
     "AUC": "auc",
@@ -111,11 +113,13 @@ _ALIASES = {
     "root_mean_squared_log_error": "rmsle",
     "l2_root": "rmse",
     "root_mean_squared_error": "rmse",
+    "RMSE": "rmse",
     "mse": "l2",
     "mean_squared_error": "l2",
     "regression": "l2",
     "mae": "l1",
     "mean_absolute_error": "l1",
+    "MAE": "l1",
     "regression_l1": "l1",
     "pinball": "quantile",
     "mean_poisson_deviance": "poisson",
@@ -127,6 +131,7 @@ _ALIASES = {
     **dict.fromkeys(("lambdarank", "rank_xendcg", "xendcg", "xe_ndcg", "xe_ndcg_mart", "xendcg_mart"), "ndcg"),
     "mean_average_precision": "map",
     "mean_absolute_percentage_error": "mape",
+    "MAPE": "mape",
     "xentropy": "cross_entropy",
     "log_cosh": "logcosh",
     "gamma-nloglik": "gamma",
@@ -273,7 +278,8 @@ def _at_positions(name: str, positions: Sequence[int], label_gain: tuple[float, 
 
 
 def _unknown(name: str) -> str:
-    close = difflib.get_close_matches(name, [*_NAMES, *_PATTERNS, *_ALIASES], n=1)
-    suggestion = f" Did you mean {close[0]!r}?" if close else ""
+    by_lower_case = {each.lower(): each for each in (*_ALIASES, *_PATTERNS, *_NAMES)}
+    close = difflib.get_close_matches(name.lower(), by_lower_case, n=1)
+    suggestion = f" Did you mean {by_lower_case[close[0]]!r}?" if close else ""
     known = ", ".join([*_NAMES, *_PATTERNS])
     return f"eval_metric names an unknown metric {name!r}.{suggestion} Known metrics: {known}."

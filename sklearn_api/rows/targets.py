@@ -46,8 +46,8 @@ def survival_times(y: Any, n_rows: int, name: str = "y") -> FloatArray:
         if not known.all():
             row = int(np.argmin(known))
             raise ValueError(
-                f"{name} holds the bounds ({lower[row]:g}, {upper[row]:g}) in row {row}: the upper one must be the "
-                "lower one, where the event came, or infinite, where it did not."
+                f"{name} holds the bounds ({lower[row]:g}, {upper[row]:g}) in row {row}: the upper one must equal "
+                "the lower one where the event came, and be infinite where it did not."
             )
         return _signed(lower, upper == lower, name)
     return numeric_target(y, n_rows, name)

@@ -77,7 +77,7 @@ class WatchedModel:
                 )
             return self.metrics_named([default_metric(self.objective.name)])
         scorer = _scorer_named(scoring) if isinstance(scoring, str) else scoring
-        return [self._metric(scorer, _name(scoring))]
+        return [self._metric(scorer, _name(scoring), "scoring")]
 
     def metric_of(self, scorer: Any) -> Metric:
         """The metric of a scorer in `eval_metric`, which is given as it is or by its name."""
@@ -89,7 +89,7 @@ class WatchedModel:
                 f"eval_metric={_name(scorer)!r} needs {' or '.join(methods)}, which {type(self.estimator).__name__} "
                 "does not have: choose another metric."
             )
-        return self._metric(found, _name(scorer))
+        return self._metric(found, _name(scorer), "eval_metric")
 
     def require_fit(self, metrics: Sequence[Metric]) -> None:
         """Refuse metrics that are not for this model."""
@@ -102,7 +102,7 @@ class WatchedModel:
                 objective=self.objective.name,
             )
 
-    def _metric(self, scorer: Callable[..., float], name: str) -> Metric:
+    def _metric(self, scorer: Callable[..., float], name: str, parameter: str) -> Metric:
         estimator, classes = self.estimator, self.classes
         fitted = {
             "booster_": Booster((), np.zeros(self.objective.n_outputs), self.objective.name, self.columns),
@@ -111,6 +111,8 @@ class WatchedModel:
             **({} if classes is None else {"classes_": classes}),
         }
         score = _Score(name, scorer, type(estimator), {**estimator.get_params(deep=False), **fitted}, classes)
+        if classes is not None and len(classes) == 2 and is_scorer(scorer):
+            _require_positive_class(score, classes, parameter)
         return Metric(name, score, higher_is_better=True, of_raw_scores=True)
 
 
@@ -148,6 +150,20 @@ class _Score:
             return float(value)
         except (TypeError, ValueError):
             raise TypeError(f"The scorer {self.name!r} must return a number, got {value!r}.") from None
+
+
+def _require_positive_class(score: _Score, classes: Labels, parameter: str) -> None:
+    """Refuse a scorer that takes 1 for the positive class where there is no such label: one call tells."""
+    try:
+        score(np.array([0.0, 1.0]), np.zeros(2), None, None)
+    except ValueError as error:
+        if "pos_label" not in str(error):
+            raise
+        first, second = (str(label) for label in classes)
+        raise ParameterError(
+            f"{parameter}={score.name!r} cannot tell which of the classes {first!r} and {second!r} is the positive "
+            f"one: make the scorer with pos_label={second!r}, or name the classes 0 and 1."
+        ) from None
 
 
 def _scorer_named(name: str) -> Callable[..., float]:

@@ -154,6 +154,20 @@ REFUSED: list[tuple[Any, Any, Any, str]] = [
     ),
     (DMLGBMRegressor, SIGNAL - 50.0, "rmsle", "needs targets above -1, but the evaluation set 'valid_0' has one of -5"),
     (DMLGBMRegressor, SIGNAL, "neg_max_err", "unknown metric 'neg_max_err'"),
+    (DMLGBMRegressor, SIGNAL, "NDGC", "unknown metric 'NDGC'. Did you mean 'ndcg'?"),
+    (
+        DMLGBMClassifier,
+        TWO,
+        "recall",
+        "eval_metric='recall' cannot tell which of the classes 'few' and 'many' is the positive one: make the scorer",
+    ),
+    (
+        DMLGBMClassifier,
+        TWO,
+        ["auc", "neg_brier_score"],
+        "eval_metric='neg_brier_score' cannot tell which of the classes",
+    ),
+    (DMLGBMClassifier, TWO, make_scorer(fbeta_score, beta=2), "eval_metric='fbeta_score' cannot tell which"),
     (DMLGBMRegressor, SIGNAL, [make_scorer(mean_absolute_error)] * 2, "two metrics that are called 'mean_absolute_err"),
 ]
 

@@ -202,6 +202,8 @@ def test_risks_and_times_keep_the_order_of_constraints(objective: str) -> None:
         ("aft", "cox_nloglik", "eval_metric='cox_nloglik' needs objective 'cox', which predicts hazards"),
         ("cox", "aft-nloglik", "eval_metric='aft_nloglik' needs objective 'aft', which predicts times"),
         ("regression", "c_index", "eval_metric='c_index' needs survival times, with objective 'cox' or 'aft'"),
+        ("cox", "rmse", "eval_metric='rmse' cannot read survival times, .* choose c_index or cox_nloglik"),
+        ("aft", "mae", "eval_metric='l1' cannot read survival times, .* choose c_index or aft_nloglik"),
     ],
 )
 def test_metrics_of_other_predictions_are_refused(objective: str, metric: str, message: str) -> None:
