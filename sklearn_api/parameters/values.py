@@ -73,16 +73,22 @@ _BOOSTING_TYPES = {
 
 # What other libraries call our objectives; the values are ours.
 OBJECTIVE_ALIASES = {
-    **dict.fromkeys(("binary", "binary:logistic", "binary_crossentropy"), "binary"),
+    **dict.fromkeys(("binary", "binary:logistic", "binary_crossentropy", "Logloss"), "binary"),
     "focal": "focal",
-    **dict.fromkeys(("multiclass", "softmax", "multi:softprob", "categorical_crossentropy"), "multiclass"),
+    **dict.fromkeys(
+        ("multiclass", "softmax", "multi:softprob", "categorical_crossentropy", "MultiClass"), "multiclass"
+    ),
     **dict.fromkeys(("multiclassova", "multiclass_ova", "ova", "ovr", "MultiClassOneVsAll"), "multiclassova"),
     **dict.fromkeys(
-        ("regression", "regression_l2", "l2", "mse", "squared_error", "mean_squared_error", "reg:squarederror"),
+        (
+            *("regression", "regression_l2", "l2", "mse", "squared_error", "mean_squared_error", "reg:squarederror"),
+            *("l2_root", "rmse", "root_mean_squared_error", "RMSE"),
+        ),
         "regression",
     ),
     **dict.fromkeys(
-        ("regression_l1", "l1", "mae", "absolute_error", "mean_absolute_error", "reg:absoluteerror"), "regression_l1"
+        ("regression_l1", "l1", "mae", "absolute_error", "mean_absolute_error", "reg:absoluteerror", "MAE"),
+        "regression_l1",
     ),
     **dict.fromkeys(("quantile", "reg:quantileerror"), "quantile"),
     "huber": "huber",
@@ -90,7 +96,7 @@ OBJECTIVE_ALIASES = {
     **dict.fromkeys(("logcosh", "log_cosh", "LogCosh"), "logcosh"),
     "expectile": "expectile",
     **dict.fromkeys(("mape", "mean_absolute_percentage_error", "MAPE"), "mape"),
-    **dict.fromkeys(("poisson", "count:poisson"), "poisson"),
+    **dict.fromkeys(("poisson", "count:poisson", "Poisson"), "poisson"),
     **dict.fromkeys(("gamma", "reg:gamma"), "gamma"),
     **dict.fromkeys(("tweedie", "reg:tweedie"), "tweedie"),
     **dict.fromkeys(("cross_entropy", "xentropy", "reg:logistic", "CrossEntropy"), "cross_entropy"),

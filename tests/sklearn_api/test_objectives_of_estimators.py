@@ -92,6 +92,8 @@ def test_the_default_metric_falls_and_early_stopping_watches_it(objective: str) 
     [
         *(("reg:gamma", "gamma"), ("reg:tweedie", "tweedie"), ("reg:logistic", "cross_entropy")),
         *(("xentropy", "cross_entropy"), ("mean_absolute_percentage_error", "mape"), ("LogCosh", "logcosh")),
+        *(("Logloss", "binary"), ("MultiClass", "multiclass"), ("RMSE", "regression"), ("rmse", "regression")),
+        *(("MAE", "regression_l1"), ("Poisson", "poisson"), ("l2_root", "regression")),
         *(("ova", "multiclassova"), ("ovr", "multiclassova"), ("MultiClassOneVsAll", "multiclassova")),
     ],
 )
