@@ -227,7 +227,7 @@ class TrainParameters:
             )
         if self.boosting_type == "dart" and self.early_stopping_rounds is not None:
             raise ParameterError(
-                "early_stopping_rounds has no meaning with boosting_type='dart', where later iterations change earlier "
+                "early stopping has no meaning with boosting_type='dart', where later iterations change earlier "
                 "trees, so that no model of fewer iterations is left to go back to: set early_stopping=False."
             )
 

@@ -130,7 +130,9 @@ class Booster(engine.Booster):
             if not numbers or numbers.step < 0:
                 raise ValueError(f"{iterations} of {self.n_iterations} iterations must hold one at least, in order.")
         else:
-            number = range(self.n_iterations)[iterations]
+            number = iterations + self.n_iterations if iterations < 0 else iterations
+            if not 0 <= number < self.n_iterations:
+                raise IndexError(f"iteration {iterations} is out of range: there are {self.n_iterations}, from 0 on.")
             numbers = range(number, number + 1)
         size = self.n_outputs
         trees = tuple(tree for number in numbers for tree in self.trees[number * size : (number + 1) * size])

@@ -109,13 +109,12 @@ def warn_of_other_modes(parameters: TrainParameters) -> None:
         )
 
 
-def warn_of_unused_metric(eval_metric: Any, watched: Collection[Any]) -> None:
+def warn_of_unused_metric(
+    eval_metric: Any, watched: Collection[Any], remedy: str = "pass an eval_set, or set early_stopping=True"
+) -> None:
     """Say that metrics are evaluated on evaluation sets only."""
     if eval_metric is not None and not watched:
-        warnings.warn(
-            "eval_metric has no effect without rows to evaluate it on: pass an eval_set, or set early_stopping=True.",
-            stacklevel=4,
-        )
+        warnings.warn(f"eval_metric has no effect without rows to evaluate it on: {remedy}.", stacklevel=4)
 
 
 def warn_of_small_targets(objective: str, target: npt.NDArray[np.float64]) -> None:

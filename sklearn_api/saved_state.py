@@ -62,7 +62,9 @@ def restored(path: str | os.PathLike[str], estimator_classes: Mapping[str, type[
     with _naming(path):
         state = _state(booster)
         if state is None:
-            raise ModelFileError("holds trees without an estimator (a checkpoint?): pass it to fit as init_model")
+            raise ModelFileError(
+                "holds trees without an estimator: read it with Booster.load_model, or pass it to fit as init_model"
+            )
         estimator_class = estimator_classes.get(state["class"]) if isinstance(state["class"], str) else None
         if estimator_class is None:
             raise ModelFileError(f"is of an unknown estimator: {state['class']!r:.60}")

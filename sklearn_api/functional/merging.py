@@ -12,7 +12,10 @@ from dmlgbm.sklearn_api.booster import Booster
 def merge(*boosters: Booster) -> Booster:
     """One model whose raw scores are the sums of theirs; each is taken up to its best iteration."""
     if not boosters or not all(isinstance(each, Booster) for each in boosters):
-        raise TypeError("merge takes one Booster or more: pass booster_ of an estimator.")
+        raise TypeError(
+            "merge takes one Booster or more, each as an argument of its own: write merge(*boosters), and pass "
+            "booster_ of an estimator."
+        )
     first = boosters[0]
     for number, other in enumerate(boosters[1:], 1):
         differing = _difference(first, other)

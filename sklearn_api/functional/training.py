@@ -64,7 +64,7 @@ def train(
         start.require_same_classes(np.arange(job.n_classes))
     rows = job.weighed(job.checked(train_set.labelled_rows(job.objective.n_outputs, "train_set"), "train_set"))
     others = {each.name: _watched(job, each, train_set) for each in sets if each.dataset is not train_set}
-    warn_of_unused_metric(functions or job.estimator.eval_metric, sets)
+    warn_of_unused_metric(functions or job.estimator.eval_metric, sets, "pass valid_sets")
     parameters = job.for_rows(rows, train_set.columns).train
     parameters = watching(parameters, [each.name for each in sets], lambda number: sets[number].dataset is train_set)
     announce_growth()

@@ -18,30 +18,30 @@ from dmlgbm.sklearn_api.tables.names import did_you_mean
 Initialiser = TypeVar("Initialiser", bound=Callable[..., None])
 
 ALIASES_OF: dict[str, tuple[str, ...]] = {
-    "objective": ("loss", "loss_function", "application"),
+    "objective": ("loss", "loss_function", "application", "app", "objective_type"),
     "boosting_type": ("boosting",),
     "n_estimators": (
         *("num_boost_round", "num_iterations", "num_iteration", "num_round", "num_rounds", "num_trees"),
-        *("n_iter", "max_iter", "iterations"),
+        *("nrounds", "n_iter", "max_iter", "iterations"),
     ),
     "learning_rate": ("eta", "shrinkage_rate"),
-    "num_leaves": ("max_leaf_nodes", "max_leaves"),
+    "num_leaves": ("num_leaf", "max_leaf_nodes", "max_leaves", "max_leaf"),
     "max_bin": ("max_bins",),
     "subsample_for_bin": ("bin_construct_sample_cnt",),
-    "min_child_samples": ("min_samples_leaf", "min_data_in_leaf"),
-    "min_child_weight": ("min_sum_hessian_in_leaf", "min_sum_hessian"),
+    "min_child_samples": ("min_samples_leaf", "min_data_in_leaf", "min_data_per_leaf", "min_data"),
+    "min_child_weight": (*("min_sum_hessian_in_leaf", "min_sum_hessian_per_leaf", "min_sum_hessian", "min_hessian"),),
     "min_split_gain": ("min_gain_to_split", "gamma", "min_split_loss"),
-    "reg_alpha": ("lambda_l1",),
-    "reg_lambda": ("lambda_l2", "l2_regularization"),
+    "reg_alpha": ("lambda_l1", "l1_regularization"),
+    "reg_lambda": ("lambda_l2", "lambda", "l2_regularization"),
     "max_delta_step": ("max_leaf_output", "max_tree_output"),
     "feature_contri": ("feature_contrib", "feature_penalty", "fc", "fp"),
     "monotone_constraints": ("monotonic_cst", "monotone_constraint", "mc"),
     "monotone_constraints_method": ("monotone_constraining_method", "mc_method"),
     "interaction_constraints": ("interaction_cst",),
-    "subsample": ("bagging_fraction",),
+    "subsample": ("bagging_fraction", "bagging", "sub_row"),
     "subsample_freq": ("bagging_freq",),
-    "colsample_bytree": ("feature_fraction",),
-    "colsample_bynode": ("feature_fraction_bynode", "max_features"),
+    "colsample_bytree": ("feature_fraction", "sub_feature"),
+    "colsample_bynode": ("feature_fraction_bynode", "sub_feature_bynode", "max_features"),
     "pos_bagging_fraction": ("pos_sub_row", "pos_subsample", "pos_bagging"),
     "neg_bagging_fraction": ("neg_sub_row", "neg_subsample", "neg_bagging"),
     "drop_rate": ("rate_drop",),
@@ -77,11 +77,23 @@ _BOOSTER = _ForeignParameter(
     "boosting_type says how trees are boosted; XGBoost's 'dart' is boosting_type='dart' with xgboost_dart_mode=True, "
     "uniform_drop=True, max_drop=0, and drop_rate and skip_drop (0 there) set",
 )
+_LAYOUT = _ForeignParameter(
+    lambda value: isinstance(value, bool), "training chooses by itself how rows lie in memory: leave it out"
+)
 _DEVICE = _ForeignParameter(_one_of("cpu"), "training uses the CPUs, as many of them as n_jobs says")
 FOREIGN_PARAMETERS = {
+    "boost_from_average": _ForeignParameter(
+        lambda value: value is True, "init_score says where scores start if not at the average"
+    ),
     "booster": _BOOSTER,
+    "deterministic": _ForeignParameter(
+        lambda value: isinstance(value, bool), "fits are always reproducible: leave it out"
+    ),
     "device": _DEVICE,
     "device_type": _DEVICE,
+    "force_col_wise": _LAYOUT,
+    "force_row_wise": _LAYOUT,
+    "linear_tree": _ForeignParameter(lambda value: value is False, "leaves hold one value each"),
     "tree_method": _ForeignParameter(
         _one_of("hist", "auto"), "splits are always found in histograms ('hist'); max_bin sets how fine these are"
     ),

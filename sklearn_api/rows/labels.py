@@ -33,7 +33,9 @@ def numbers_of_known_labels(y: Any, n_rows: int, classes: Labels, name: str) -> 
     number_of = {label: number for number, label in enumerate(classes.tolist())}
     unknown = [label for label in present.tolist() if label not in number_of]
     if unknown:
-        raise ValueError(f"{name} holds the class {unknown[0]!r}, which y does not: its classes are {_shown(classes)}.")
+        raise ValueError(
+            f"{name} holds the class {unknown[0]!r}, which is none of those that are learnt: {_shown(classes)}."
+        )
     return np.array([number_of[label] for label in present.tolist()], np.float64)[numbers]
 
 

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
+import dmlgbm
 from dmlgbm import DMLGBMClassifier, DMLGBMRegressor
 from dmlgbm.sklearn_api.fit_warnings import text_kind
 
@@ -117,6 +118,8 @@ def test_metric_without_rows_to_evaluate_it_on_is_named_once() -> None:
     ):
         (found,) = warnings_of(call)
         assert found.startswith("eval_metric has no effect without rows to evaluate it on: pass an eval_set")
+    (found,) = warnings_of(lambda: dmlgbm.train({**SMALL, "metric": "l1"}, dmlgbm.Dataset(X, NUMBER)))
+    assert found == "eval_metric has no effect without rows to evaluate it on: pass valid_sets."
     watched = DMLGBMRegressor(**SMALL, eval_metric="l1")
     assert warnings_of(lambda: watched.fit(X, NUMBER, eval_set=(X, NUMBER))) == []
     assert warnings_of(lambda: watched.set_params(early_stopping=True).fit(X, NUMBER)) == []

@@ -45,6 +45,11 @@ def model_bytes(**parameters: Any) -> bytes:
         {"booster": "gbtree"},
         {"tree_method": "hist"},
         {"device_type": "cpu"},
+        {"deterministic": True},
+        {"force_row_wise": True},
+        {"force_col_wise": True},
+        {"boost_from_average": True},
+        {"linear_tree": False},
         {"max_depth": None},
         {"min_data_in_bin": 1},
         {"min_data_in_bin": 0},
@@ -68,11 +73,36 @@ def test_parameter_that_means_what_happens_anyway_changes_nothing(
         ({"tree_method": "exact"}, "has no tree_method='exact': splits are always found in histograms"),
         ({"verbosity": 1}, "has no verbosity=1: verbose=1 reports the metrics of every iteration"),
         ({"device": "cuda"}, "has no device='cuda': training uses the CPUs"),
+        ({"force_row_wise": "yes"}, "has no force_row_wise='yes': training chooses by itself how rows lie"),
+        ({"deterministic": "yes"}, "has no deterministic='yes': fits are always reproducible"),
+        ({"boost_from_average": False}, "has no boost_from_average=False: init_score says where scores start"),
+        ({"linear_tree": True}, "has no linear_tree=True: leaves hold one value each"),
     ],
 )
 def test_parameter_that_cannot_be_had_names_our_way(parameters: dict[str, Any], message: str) -> None:
     with pytest.raises(TypeError, match=message):
         DMLGBMRegressor(**parameters)
+
+
+@pytest.mark.parametrize(
+    ("given", "ours"),
+    [
+        ({"num_leaf": 5, "nrounds": 3}, {"num_leaves": 5, "n_estimators": 3}),
+        ({"max_leaf": 5, "app": "mae"}, {"num_leaves": 5, "objective": "mae"}),
+        ({"lambda": 3.0, "l1_regularization": 0.5}, {"reg_lambda": 3.0, "reg_alpha": 0.5}),
+        ({"min_data": 40, "min_hessian": 2.0}, {"min_child_samples": 40, "min_child_weight": 2.0}),
+        ({"min_data_per_leaf": 40, "min_sum_hessian_per_leaf": 2.0}, {"min_data_in_leaf": 40, "min_sum_hessian": 2.0}),
+        ({"sub_row": 0.5, "subsample_freq": 1}, {"subsample": 0.5, "subsample_freq": 1}),
+        ({"bagging": 0.5, "subsample_freq": 1}, {"subsample": 0.5, "subsample_freq": 1}),
+        ({"sub_feature": 0.5, "sub_feature_bynode": 0.5}, {"colsample_bytree": 0.5, "colsample_bynode": 0.5}),
+        ({"objective_type": "RMSE"}, {"objective": "regression"}),
+    ],
+)
+def test_names_of_lightgbm_mean_the_same(given: dict[str, Any], ours: dict[str, Any]) -> None:
+    trained = [DMLGBMRegressor(**each) for each in (given, ours)]
+    assert trained[0].get_params() | {"objective": None} == trained[1].get_params() | {"objective": None}
+    one, other = (each.set_params(n_estimators=4).fit(X, SIGNAL).booster_ for each in trained)
+    assert one == other
 
 
 def test_verbosity_and_verbose_that_disagree_are_an_error() -> None:

@@ -96,6 +96,7 @@ def test_the_default_metric_falls_and_early_stopping_watches_it(objective: str) 
         *(("xentropy", "cross_entropy"), ("mean_absolute_percentage_error", "mape"), ("LogCosh", "logcosh")),
         *(("rmse", "regression"), ("RMSE", "regression"), ("l2_root", "regression"), ("MAE", "regression_l1")),
         *(("Logloss", "binary"), ("MultiClass", "multiclass"), ("multi:softmax", "multiclass"), ("Cox", "cox")),
+        ("Poisson", "poisson"),
         *(("ova", "multiclassova"), ("ovr", "multiclassova"), ("MultiClassOneVsAll", "multiclassova")),
     ],
 )

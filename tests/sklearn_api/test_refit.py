@@ -194,7 +194,7 @@ def test_bad_arguments_of_refit_get_one_clear_sentence() -> None:
         model.refit(X, BINARY, 1.5)
     with pytest.raises(TypeError, match="decay_rate must be a number"):
         model.refit(X, BINARY, "0.9")
-    with pytest.raises(ValueError, match="y holds the class 'perhaps'"):
+    with pytest.raises(ValueError, match="y holds the class 'perhaps', which is none of those that are learnt"):
         model.refit(X, np.where(BINARY == "yes", "perhaps", BINARY))
     with pytest.raises(ValueError, match="X has 3 features"):
         model.refit(X[:, :3], BINARY)

@@ -118,9 +118,9 @@ def test_early_stopping_takes_forests_and_refuses_dart() -> None:
     assert booster.best_score["valid_0"]["l2"] == pytest.approx(error, rel=1e-9)
     found = dmlgbm.cv(settings("rf"), data, 60, nfold=3, callbacks=early_stopping(3, verbose=False))
     assert 0 < len(found["valid l2-mean"]) < 60
-    with pytest.raises(ParameterError, match="early_stopping_rounds has no meaning with boosting_type='dart'"):
+    with pytest.raises(ParameterError, match="early stopping has no meaning with boosting_type='dart'"):
         dmlgbm.train(DART, data, 5, valid, callbacks=early_stopping(3))
-    with pytest.raises(ParameterError, match="early_stopping_rounds has no meaning with boosting_type='dart'"):
+    with pytest.raises(ParameterError, match="early stopping has no meaning with boosting_type='dart'"):
         dmlgbm.cv(DART, data, 5, callbacks=early_stopping(3))
 
 

@@ -45,8 +45,9 @@ def test_slices_predict_their_iterations_and_add_up_to_the_model(kind: str) -> N
     for impossible in (slice(5, 5), slice(None, None, -1), slice(10, None)):
         with pytest.raises(ValueError, match="must hold one at least"):
             model[impossible]
-    with pytest.raises(IndexError):
-        model[10]
+    for outside in (10, -11):
+        with pytest.raises(IndexError, match=f"iteration {outside} is out of range: there are 10, from 0 on"):
+            model[outside]
 
 
 @pytest.mark.parametrize("kind", MODELS)
@@ -83,6 +84,8 @@ def test_models_that_do_not_fit_are_not_merged(other: Booster, message: str) -> 
         dmlgbm.merge(MODELS["regression"], other)
     with pytest.raises(TypeError, match="merge takes one Booster or more"):
         dmlgbm.merge(MODELS["regression"], DMLGBMRegressor())  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match=r"write merge\(\*boosters\)"):
+        dmlgbm.merge([MODELS["regression"], MODELS["regression"]])  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="unsupported operand"):
         MODELS["regression"] + 1  # type: ignore[operator]
 
