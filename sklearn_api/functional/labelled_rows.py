@@ -23,9 +23,7 @@ def job_for(model: Booster, params: Mapping[str, Any] | None) -> Job:
     """What the parameters of a Booster, or those given, ask for."""
     given = model.params if params is None else params
     if given is None:
-        raise ParameterError(
-            "This Booster does not know what it was trained with, as those of dmlgbm.train do: pass params."
-        )
+        raise ParameterError("This Booster does not know what it was trained with, as those of train do: pass params.")
     job = job_of(given, {}, model.n_iterations or 1, {"early_stopping": False}, has_sets=True)
     if (job.objective.name, job.objective.n_outputs) != (model.objective, model.n_outputs):
         raise ParameterError(

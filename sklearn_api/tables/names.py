@@ -103,6 +103,8 @@ def _position_of(entry: object, names: tuple[str, ...] | None, n_features: int, 
 
 def did_you_mean(unknown: str, known: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: " (did you mean 'age'?)", or nothing."""
-    by_lower_case = {name.lower(): name for name in known}
+    by_lower_case: dict[str, str] = {}
+    for name in known:  # the first of several spellings is ours
+        by_lower_case.setdefault(name.lower(), name)
     matches = difflib.get_close_matches(unknown.lower(), by_lower_case, n=1)
     return f" (did you mean {by_lower_case[matches[0]]!r}?)" if matches else ""

@@ -227,10 +227,7 @@ def test_categorical_feature_that_is_no_column() -> None:
         ({"eval_set": [(X[:, :2], LABELS)]}, r"X of eval_set\[0\] has 2 features"),
         ({"eval_set": [(X, LABELS[:9])]}, r"y of eval_set\[0\] has 9 values for 60 rows"),
         ({"eval_set": [X]}, r"eval_set\[0\] must be a pair"),
-        (
-            {"eval_set": [(X, LABELS + 5)]},
-            r"y of eval_set\[0\] holds the class 5, which is none of those that are learnt",
-        ),
+        ({"eval_set": [(X, LABELS + 5)]}, r"y of eval_set\[0\] holds the class 5, which is none of those"),
         ({"eval_set": (X, LABELS), "eval_names": ["a", "b"]}, "eval_names must hold 1 different names"),
         ({"eval_set": (X, LABELS), "eval_sample_weight": [np.ones(60)] * 2}, "eval_sample_weight has 2 entries for 1"),
         ({"eval_sample_weight": [np.ones(60)]}, "eval_sample_weight has 1 entries for 0 evaluation sets"),
