@@ -211,7 +211,7 @@ def test_names_of_the_same_ways() -> None:
         ({"boosting_type": "dart", "drop_rate": 1.5}, "drop_rate=1.5 is out of range: it must be between 0 and 1"),
         ({"boosting_type": "dart", "skip_drop": -0.5}, "skip_drop=-0.5 is out of range"),
         ({"boosting_type": "dart", "drop_seed": -1}, "drop_seed=-1 is out of range: it must be None or at least 0"),
-        ({"boosting_type": "dart", "early_stopping": True}, "early_stopping_rounds has no meaning with"),
+        ({"boosting_type": "dart", "early_stopping": True}, "early stopping has no meaning with"),
     ],
 )
 def test_values_and_combinations_that_make_no_sense(parameters: dict[str, Any], message: str) -> None:
