@@ -162,10 +162,31 @@ def _follow(
             )
         _require_running(cluster, futures, places)
     _require_running(cluster, futures, places)
-    outcomes: list[RankOutcome] = cluster.gather(futures)
+    outcomes = _gathered(cluster, futures, places)
     for report in outcomes[0].reports[n_seen - outcomes[0].first_report :]:
         follower.add(report)
     return outcomes
+
+
+def _gathered(cluster: DaskCluster, futures: Sequence[Any], places: Sequence[Place]) -> list[RankOutcome]:
+    """The results of ranks that have ended. Dask would wait for ever for those of a worker that has died since."""
+    client = cluster.client
+
+    async def start() -> asyncio.Future[Any]:
+        return asyncio.ensure_future(client.gather(list(futures), asynchronous=True))
+
+    async def has_ended(call: asyncio.Future[Any]) -> bool:
+        await asyncio.wait({call}, timeout=_PATIENCE)
+        return call.done()
+
+    call = client.sync(start)
+    try:
+        while not client.sync(has_ended, call):
+            _require_running(cluster, futures, places)
+        outcomes: list[RankOutcome] = call.result()
+        return outcomes
+    finally:
+        client.loop.add_callback(call.cancel)
 
 
 async def _next(client: Any, assignment: Assignment, worker: str, futures: Sequence[Any], n_seen: int) -> list[Any]:
