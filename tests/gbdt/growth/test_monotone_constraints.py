@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dmlgbm.gbdt.booster import Booster
@@ -135,7 +135,11 @@ def test_no_pair_of_many_is_out_of_order(objective: str, method: str) -> None:
 def test_no_fit_is_out_of_order(seed: int, n_rows: int, objective: str, options: dict[str, Any]) -> None:
     random = np.random.default_rng(seed)
     weight = random.choice([0.0, 0.3, 1.0, 2.0], n_rows) if seed % 2 else None
-    model = fitted(random, n_rows, objective, n_estimators=4, more=(weight,), **options)
+    try:
+        model = fitted(random, n_rows, objective, n_estimators=4, more=(weight,), **options)
+    except ValueError as error:
+        assume("All targets" not in str(error))  # none above 0 has any weight
+        raise
     assert violations(model, random, 300) == 0
 
 
